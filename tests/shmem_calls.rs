@@ -2,6 +2,8 @@
 //! calls; messages, waits, and failing calls. Kernels: `device/shmem_calls.cu`.
 #![cfg(all(feature = "shmem", feature = "soft"))]
 
+#[path = "device/compiled.rs"]
+mod compiled;
 #[path = "device/image.rs"]
 mod image;
 mod shmem {

@@ -1,6 +1,6 @@
 //! HMAC-SHA256 (RFC 2104, FIPS 180-4).
 
-use hmac::{Hmac, KeyInit};
+use hmac::{Hmac, Mac};
 use sha2::{Digest, Sha256};
 
 /// Bytes of a derived key.
@@ -24,7 +24,6 @@ pub(crate) fn keyed(key: &[u8]) -> Hmac<Sha256> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hmac::Mac;
 
     #[test]
     fn it_is_the_standards() {

@@ -1,12 +1,17 @@
 //! Tests the program as its users run it.
 #![cfg(feature = "cli")]
 
+mod accept;
 mod bench;
 #[path = "../children/mod.rs"]
 mod children;
 mod cufile;
 mod destroyed;
+mod doctor;
 mod faults;
+#[path = "../common/fixture.rs"]
+#[allow(dead_code)]
+mod fixture;
 mod gather;
 mod graph;
 mod highlights;
@@ -16,11 +21,16 @@ mod limits;
 mod manual;
 mod names;
 mod networkx;
+mod nvme;
 mod operation;
 mod outdated_copy;
 mod outputs;
 mod program;
+mod rdma;
 mod refusals;
+#[cfg(target_os = "linux")]
+mod run;
+mod shmem;
 mod stored;
 mod stored_graphs;
 mod stream;

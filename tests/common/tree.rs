@@ -15,6 +15,11 @@ pub fn root() -> PathBuf {
     cargo.or_else(this).unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into())
 }
 
+/// Returns cargo's folder for files of these tests; `None` on a machine that has not built them.
+pub fn build_folder() -> Option<PathBuf> {
+    option_env!("CARGO_TARGET_TMPDIR").map(PathBuf::from).filter(|folder| folder.is_dir())
+}
+
 /// Returns the nearest folder above a program that is the root of a tree.
 pub fn above(program: &Path) -> Option<PathBuf> {
     program.ancestors().skip(1).find(|f| f.join(MARK).is_file()).map(Path::to_owned)

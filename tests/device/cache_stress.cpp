@@ -1,5 +1,5 @@
 // Stress test of the page cache and the array with many threads, against a model of their content. Compiled for several warp
-// widths, with ThreadSanitizer where available: see tests/device_stress.rs. Prints its steps, and exits with 1 at the first
+// widths, with ThreadSanitizer where available: see tests/device/stress.rs. Prints its steps, and exits with 1 at the first
 // contradiction.
 #include <atomic>
 #include <chrono>

@@ -1,5 +1,5 @@
 // Stress test of teams' collectives with many threads, against a model. Compiled for several warp widths, with ThreadSanitizer
-// where available: see tests/device_stress.rs. Prints its steps, and exits with 1 at the first contradiction.
+// where available: see tests/device/stress.rs. Prints its steps, and exits with 1 at the first contradiction.
 #include <atomic>
 #include <cstdio>
 #include <chrono>

@@ -1,5 +1,5 @@
 // Explores every schedule of a few threads on one or two sets of a page cache: cache.cuh, frames.cuh, array.cuh, and what nvme.cuh does to
-// a frame when a command ends. See explore.h, and tests/device_model.rs.
+// a frame when a command ends. See explore.h, and tests/device/model.rs.
 #include "explore_nvme.h"
 
 #include "explore_main.h"

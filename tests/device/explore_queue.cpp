@@ -1,4 +1,4 @@
-// Explores every schedule of a few threads on one NVMe queue pair: ring.cuh, nvme.cuh and express.cuh. See explore.h, and tests/device_model.rs.
+// Explores every schedule of a few threads on one NVMe queue pair: ring.cuh, nvme.cuh and express.cuh. See explore.h, and tests/device/model.rs.
 #include "explore_nvme.h"
 
 #include <warpbell/express.cuh>

@@ -1,5 +1,5 @@
 // Explores every schedule of a few threads on the send queue of an RDMA adapter: ring.cuh with mlx5/post.cuh, mlx5/queue.cuh and
-// mlx5/send_ring.cuh, as a put runs them. See explore.h, and tests/device_model.rs. The adapter's memory layouts are as in
+// mlx5/send_ring.cuh, as a put runs them. See explore.h, and tests/device/model.rs. The adapter's memory layouts are as in
 // rdma-core's mlx5dv.h.
 #include "explore_ring.h"
 

@@ -1,5 +1,5 @@
 // Stress test of the graph kernels with many threads at once, level by level as the host launches them, against serial searches.
-// Compiled for several warp widths, with ThreadSanitizer where available: see tests/device_stress.rs.
+// Compiled for several warp widths, with ThreadSanitizer where available: see tests/device/stress.rs.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

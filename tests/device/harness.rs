@@ -1,10 +1,9 @@
 //! Compiles stress programs of this folder against the device headers with the C++ compiler, plain and under a
 //! sanitizer, and runs them.
 
+use crate::compiled::{Compilation, compiler};
 use crate::tree::root;
-use std::ffi::OsString;
-use std::fs::{self, File};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -13,15 +12,6 @@ use std::time::{Duration, Instant};
 /// processors busy they take many times that, as their threads yield to it. Lanes that wait for each other in two
 /// places would never end.
 pub const LIMIT: Duration = Duration::from_secs(1200);
-
-fn compiler() -> OsString {
-    // The second one is also the build's, which is repeated when it changes.
-    if let Some(cxx) = ["WARPBELL_TEST_CXX", "CXX"].into_iter().find_map(std::env::var_os) {
-        return cxx;
-    }
-    let works = |c: &str| Command::new(c).arg("--version").output().is_ok_and(|o| o.status.success());
-    ["c++", "g++", "clang++"].into_iter().find(|c| works(c)).unwrap_or("c++").into()
-}
 
 /// Returns the output of a program.
 pub fn text(output: &Output) -> String {
@@ -48,70 +38,41 @@ impl Sanitizer {
     }
 }
 
-/// Folder that keeps compiled programs for later tests: those of the next round of a soak test.
-const KEPT_PROGRAMS: &str = "WARPBELL_KEPT_PROGRAMS";
-
-/// Returns the compiled program: one that is kept for exactly these sources, options and compiler, or a new one.
+/// Compiles a program, which must succeed. Returns its path.
 fn built(source: &Path, width: u32, sanitizer: Sanitizer, folder: &Path) -> PathBuf {
-    let kept = std::env::var_os(KEPT_PROGRAMS).map(|kept| {
-        fs::create_dir_all(&kept).unwrap_or_else(|e| panic!("{KEPT_PROGRAMS}={}: {e}", kept.display()));
-        Path::new(&kept).join(format!("{:016x}", fingerprint(source, width, sanitizer)))
-    });
-    if let Some(kept) = kept.as_ref().filter(|kept| kept.exists()) {
-        return kept.clone();
-    }
-    // Under its own name until it is complete: other tests look for it meanwhile.
-    let own = folder.file_name().expect("a folder of this test's");
-    let program = kept.as_ref().map_or_else(|| folder.join("program"), |k| k.with_file_name(own));
-    let output = compile(source, width, sanitizer, &program);
-    assert!(output.status.success(), "{} does not compile at width {width}:\n{}", source.display(), text(&output));
-    match kept {
-        Some(kept) => fs::rename(&program, &kept).map(|()| kept).expect("the folder of kept programs"),
-        None => program,
-    }
+    let program = compile(source, width, sanitizer, &folder.join("program"));
+    program
+        .unwrap_or_else(|output| panic!("{} does not compile at width {width}:\n{}", source.display(), text(&output)))
 }
 
-/// Returns a number that identifies everything that a program is made of.
-fn fingerprint(source: &Path, width: u32, sanitizer: Sanitizer) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    let version = Command::new(compiler()).arg("--version").output().map(|o| o.stdout).unwrap_or_default();
-    (version, source, width, sanitizer.options()).hash(&mut hasher);
-    let mut folders = vec![root().join("kernels"), root().join("tests/device")];
-    while let Some(folder) = folders.pop() {
-        let mut entries: Vec<PathBuf> =
-            fs::read_dir(folder).expect("sources").map(|e| e.expect("sources").path()).collect();
-        entries.sort();
-        for entry in entries {
-            match entry.is_dir() {
-                true => folders.push(entry),
-                false => (fs::read(&entry).expect("a source"), entry).hash(&mut hasher),
-            }
-        }
-    }
-    hasher.finish()
-}
-
-fn compile(source: &Path, width: u32, sanitizer: Sanitizer, out: &Path) -> Output {
+fn compile(source: &Path, width: u32, sanitizer: Sanitizer, out: &Path) -> Result<PathBuf, Output> {
     // Reports of the sanitizer and cores need lines only; all of `-g` would take a quarter of the compiler's time.
     let options = [&["-O1", "-g1"], sanitizer.options()].concat();
     compile_with(&options, &root().join("kernels/include"), source, width, out)
 }
 
-/// Compiles a program with these options and headers.
-pub fn compile_with(options: &[&str], headers: &Path, source: &Path, width: u32, out: &Path) -> Output {
-    let mut command = Command::new(compiler());
+/// Compiles a program with these options and headers. Returns its path, which is `out` if nothing is kept.
+///
+/// # Errors
+///
+/// Fails with the compiler's output if the program does not compile.
+pub fn compile_with(
+    options: &[&str],
+    headers: &Path,
+    source: &Path,
+    width: u32,
+    out: &Path,
+) -> Result<PathBuf, Output> {
+    let width = format!("-DWB_WARP_WIDTH={width}");
     // `#pragma unroll` is known to nvcc and clang; g++ warns that it ignores the pragma.
-    command.args(["-std=c++20", "-pthread", "-Wall", "-Wextra", "-Wno-unknown-pragmas"]).args(options);
-    command.arg(format!("-DWB_WARP_WIDTH={width}"));
-    command.arg("-I").arg(headers).arg("-o").arg(out).arg(source);
-    command.output().unwrap_or_else(|e| panic!("{:?} cannot be run: {e}; set CXX to a C++20 compiler", compiler()))
+    let own = ["-std=c++20", "-pthread", "-Wall", "-Wextra", "-Wno-unknown-pragmas", &width];
+    Compilation { compiler: &compiler(), options: &[&own, options].concat(), headers, source }.run(out)
 }
 
 /// Defines tests of one program: `name: plain(WIDTH) ["ARGUMENTS OF A RUN", ...]`, `sanitized(WIDTH)` for one under
 /// ThreadSanitizer, or `defined(WIDTH)` for one that undefined behaviour ends. Each test compiles the program for the
 /// warp width and runs it once with each list of arguments. Tests behind `long:` take minutes together and are ignored
 /// by default.
-#[allow(unused_macros, reason = "each test program has a copy of this file")]
 macro_rules! stress_tests {
     ($source:literal: $($name:ident: $how:ident($width:literal) [$($arguments:literal),+],)*
      $(; long: $($long:ident: $long_how:ident($long_width:literal) [$($long_arguments:literal),+],)+)?) => {
@@ -134,13 +95,11 @@ macro_rules! stress_tests {
 }
 
 /// Compiles a program and runs it with each list of arguments.
-#[allow(dead_code, reason = "each test program has a copy of this file")]
 pub fn plain(source: &str, width: u32, runs: &[Vec<&str>]) {
     stress_each(source, width, Sanitizer::None, runs);
 }
 
 /// Compiles a program with ThreadSanitizer and runs it with each list of arguments.
-#[allow(dead_code, reason = "each test program has a copy of this file")]
 pub fn sanitized(source: &str, width: u32, runs: &[Vec<&str>]) {
     if has_sanitizer(Sanitizer::Thread) {
         stress_each(source, width, Sanitizer::Thread, runs);
@@ -148,7 +107,6 @@ pub fn sanitized(source: &str, width: u32, runs: &[Vec<&str>]) {
 }
 
 /// Compiles a program with UndefinedBehaviorSanitizer and runs it with each list of arguments.
-#[allow(dead_code, reason = "each test program has a copy of this file")]
 pub fn defined(source: &str, width: u32, runs: &[Vec<&str>]) {
     if has_sanitizer(Sanitizer::Undefined) {
         stress_each(source, width, Sanitizer::Undefined, runs);
@@ -156,7 +114,6 @@ pub fn defined(source: &str, width: u32, runs: &[Vec<&str>]) {
 }
 
 /// Compiles and runs a program, which must succeed and say so on its last line. Returns its output.
-#[allow(dead_code, reason = "each test program has a copy of this file")]
 pub fn stress(source: &str, width: u32, sanitize: bool, arguments: &[&str]) -> String {
     let sanitizer = if sanitize { Sanitizer::Thread } else { Sanitizer::None };
     stress_each(source, width, sanitizer, &[arguments.to_vec()])
@@ -227,11 +184,11 @@ fn probe(sanitizer: Sanitizer) -> Result<(), String> {
     let source = folder.path().join("empty.cpp");
     std::fs::write(&source, "int main() { return 0; }\n").expect("a file in it");
     let program = folder.path().join("empty");
-    let built = compile(&source, 1, sanitizer, &program);
     let options = sanitizer.options().join(" ");
-    if !built.status.success() {
-        return Err(format!("{:?} has no {options}: {}", compiler(), text(&built).trim()));
-    }
+    let program = match compile(&source, 1, sanitizer, &program) {
+        Ok(program) => program,
+        Err(output) => return Err(format!("{:?} has no {options}: {}", compiler(), text(&output).trim())),
+    };
     match Command::new(&program).output() {
         Ok(o) if o.status.success() => Ok(()),
         Ok(o) => Err(format!("a program with {options} does not run here: {}", text(&o).trim())),

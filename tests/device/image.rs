@@ -1,21 +1,26 @@
 //! Compiles kernels of this folder for CPU threads with the C++ compiler, and loads them.
 
+use crate::compiled::{Compilation, compiler};
 use std::ffi::{CStr, CString, c_void};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use warpbell::engine::CpuImage;
 
 /// Compiles a source of this folder to a library, with warps of `width` lanes.
 pub fn compile(source: &str, width: u32, options: &[&str], library: &Path) {
     let root = crate::tree::root();
-    let mut command = Command::new(std::env::var_os("CXX").unwrap_or_else(|| "c++".into()));
-    command.args(["-xc++", "-std=c++20", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-Werror"]);
+    let width_is = format!("-DWB_WARP_WIDTH={width}");
     // `#pragma unroll` is known to nvcc and clang; g++ warns that it ignores the pragma.
-    command.arg("-Wno-unknown-pragmas").args(options);
-    command.arg(format!("-DWB_WARP_WIDTH={width}")).arg("-I").arg(root.join("kernels/include"));
-    command.arg("-o").arg(library).arg(root.join("tests/device").join(source));
-    let built = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}; set CXX to a C++20 compiler"));
-    assert!(built.status.success(), "{source}, width {width}:\n{}", String::from_utf8_lossy(&built.stderr));
+    let own = ["-std=c++20", "-fPIC", "-shared", "-pthread", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"];
+    let all = [&own, options, &[&width_is, "-xc++"]].concat();
+    let (headers, source) = (root.join("kernels/include"), root.join("tests/device").join(source));
+    let compilation = Compilation { compiler: &compiler(), options: &all, headers: &headers, source: &source };
+    let made = compilation.run(library).unwrap_or_else(|output| {
+        panic!("{}, width {width}:\n{}", source.display(), String::from_utf8_lossy(&output.stderr))
+    });
+    // A library of its own, with its own static data, for each test that loads one.
+    if made != library {
+        std::fs::copy(&made, library).expect("the library's folder can be written");
+    }
 }
 
 /// Returns the path that an environment variable names and the file's content: an image for GPUs, compiled by nvcc from

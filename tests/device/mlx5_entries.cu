@@ -1,6 +1,6 @@
 // Kernel that builds and reads the memory of mlx5 adapters on behalf of a test, which has poisoned the memory and compares all of
 // it. Each vector has its own ring, and words for its results. For CPU threads at several warp widths and for GPUs; see
-// tests/device_mlx5.rs. Launch shape: any grid.
+// tests/device/mlx5.rs. Launch shape: any grid.
 #include <warpbell/kernel.h>
 #include <warpbell/mlx5/cqe.cuh>
 #include <warpbell/mlx5/send_ring.cuh>
@@ -12,7 +12,7 @@ namespace entries {
 using namespace warpbell;
 using namespace warpbell::mlx5;
 
-// In the order of tests/mlx5/engine.rs: first entries, named for their builders, then questions.
+// In the order of tests/device/mlx5/engine.rs: first entries, named for their builders, then questions.
 enum kind : uint64_t {
   k_nop,
   k_write,
@@ -64,7 +64,7 @@ enum kind : uint64_t {
 
 constexpr uint32_t most_inlined = 256;
 
-// One vector, as in tests/mlx5/engine.rs. Fields that its kind does not need are 0, and so are bytes after its inlined bytes.
+// One vector, as in tests/device/mlx5/engine.rs. Fields that its kind does not need are 0, and so are bytes after its inlined bytes.
 struct vector {
   uint64_t kind, inlined_bytes;
   uint64_t index, qpn, flags, raddr, rkey, laddr, lkey, bytes, imm, a, b, c, d, cqn, number;
@@ -72,7 +72,7 @@ struct vector {
   uint64_t next, receive, send, consumed, entries, ci, op_own, counter, laddr2, lkey2, bytes2;
   uint32_t inlined[most_inlined / 4];
 };
-static_assert(sizeof(vector) == 8 * 39 + most_inlined, "tests/mlx5/engine.rs");
+static_assert(sizeof(vector) == 8 * 39 + most_inlined, "tests/device/mlx5/engine.rs");
 
 constexpr uint32_t ring_log_blocks = 3;
 constexpr uint32_t most_answers = 12;

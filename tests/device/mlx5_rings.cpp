@@ -1,5 +1,5 @@
 // Tests send and completion queues of mlx5 adapters over many laps: the places of entries, the values of doorbells and records, and
-// the number of complete blocks. The test tests/device_mlx5.rs covers the layout of entries and records.
+// the number of complete blocks. The test tests/device/mlx5.rs covers the layout of entries and records.
 #include <warpbell/mlx5/cqe.cuh>
 #include <warpbell/mlx5/send_ring.cuh>
 

@@ -1,6 +1,6 @@
 // Stress test of searches over a partitioned graph, with many threads on every PE at once, level by level as the host launches
 // them, against a serial search. Compiled for several warp widths, with ThreadSanitizer where available: see
-// tests/device_stress.rs.
+// tests/device/stress.rs.
 #include <cstdio>
 #include <cstdlib>
 #include <deque>

@@ -1,7 +1,7 @@
 // Stress test of a world's calls with PEs as threads. It tests messages at each scope, atomics from everywhere, waits for words in
 // any order, random puts and gets between barriers, and invalid arguments. Compiled with WB_WARP_WIDTH 1, 4 and 32, plain and under
 // ThreadSanitizer. The invalid arguments alone (a second argument `refused`) are compiled with -fsanitize=undefined: see
-// tests/device_stress.rs.
+// tests/device/stress.rs.
 #define WB_CHECKED 1
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Stress test of tables with many threads, against a model of their rows. Compiled for several warp widths, with ThreadSanitizer where
-// available: see tests/device_stress.rs. Prints its steps, and exits with 1 at the first contradiction. Argument: a scale of the
+// available: see tests/device/stress.rs. Prints its steps, and exits with 1 at the first contradiction. Argument: a scale of the
 // number of rounds.
 #include <algorithm>
 #include <atomic>

@@ -37,7 +37,7 @@ pub(crate) fn unit(kernels: &Kernels, headers: &Path, source: &Path, object: Pat
     let program = on_path(compiler.path());
     println!("cargo::rerun-if-changed={}", program.display());
     let remedy = "install a C++20 compiler (g++ 11, clang++ 14, or newer), or set CXX to one";
-    Unit::new(command, program, remedy, source, object)
+    Ok(Unit::new(command, program, remedy, source, object)?.that_is_kept())
 }
 
 /// Makes the static library `name` of an object. A library that is `linked` becomes part of the package.

@@ -31,8 +31,9 @@
 //! ```
 //!
 //! The C++ compiler gets C++20, `-O3` in a release build and `-O1` otherwise, and lines for debuggers as the profile says. nvcc gets
-//! C++17 and `-O3`. A file is compiled again only if its command, its compiler, or a file that it includes has changed. Files are compiled side by side
-//! as far as cargo's jobserver allows.
+//! C++17 and `-O3`. A file is compiled again only if its command, its compiler, or a file that it includes has changed. Objects for CPU
+//! threads are kept in `target/warpbell-build`: builds with other features or profiles find those of equal text and options there. Files
+//! are compiled side by side as far as cargo's jobserver allows.
 //!
 //! # Environment
 //!
@@ -47,6 +48,7 @@
 mod cpu;
 mod error;
 mod image;
+mod kept;
 mod nvcc;
 mod pool;
 mod unit;

@@ -1,6 +1,7 @@
 //! One compilation, which runs only if something has changed.
 
 use crate::error::BuildError;
+use crate::kept::Kept;
 use crate::pool::Tokens;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use std::time::SystemTime;
 /// One source to compile. Beside the output, `.d` lists the files that the source includes; `.command` has the command, and its time
 /// is when that command began.
 pub(crate) struct Unit {
+    /// The compiler and its options, without source and output.
     command: Command,
     compiler: PathBuf,
     /// Setting that names another compiler.
@@ -17,12 +19,13 @@ pub(crate) struct Unit {
     source: PathBuf,
     output: PathBuf,
     forks: bool,
+    is_kept: bool,
 }
 
 impl Unit {
-    /// Adds source, output and list of included files to a compiler's command.
+    /// Creates a compilation of a source by a compiler with these options.
     pub(crate) fn new(
-        mut command: Command,
+        command: Command,
         compiler: PathBuf,
         remedy: &'static str,
         source: &Path,
@@ -30,13 +33,50 @@ impl Unit {
     ) -> Result<Self, BuildError> {
         let folder = output.parent().unwrap_or(Path::new(""));
         fs::create_dir_all(folder).map_err(|source| BuildError::Io { path: folder.to_owned(), source })?;
-        command.arg("-MD").arg("-MF").arg(output.with_added_extension("d")).arg("-o").arg(&output).arg(source);
-        Ok(Self { command, compiler, remedy, source: source.to_owned(), output, forks: false })
+        Ok(Self { command, compiler, remedy, source: source.to_owned(), output, forks: false, is_kept: false })
     }
 
     /// Marks a compilation by nvcc, which compiles for a second architecture at the same time if there is a token for it.
     pub(crate) fn that_forks(self) -> Self {
         Self { forks: true, ..self }
+    }
+
+    /// Marks a compilation whose output is kept for other builds: the compiler is one of C++ with the options that all of them know.
+    pub(crate) fn that_is_kept(self) -> Self {
+        Self { is_kept: true, ..self }
+    }
+
+    /// Returns the command that makes the output, and the list of included files.
+    fn whole_command(&self) -> Command {
+        let mut command = self.listing_command();
+        command.arg("-o").arg(&self.output).arg(&self.source);
+        command
+    }
+
+    fn listing_command(&self) -> Command {
+        let mut command = Command::new(self.command.get_program());
+        command.args(self.command.get_args());
+        for (name, value) in self.command.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.arg("-MD").arg("-MF").arg(self.output.with_added_extension("d"));
+        command
+    }
+
+    /// Returns the place where the output is kept for other builds; `None` if it is not kept, or the source is wrong.
+    fn kept(&self) -> Option<Kept> {
+        if !self.is_kept {
+            return None;
+        }
+        let mut command = self.listing_command();
+        let preprocessed = command.arg("-E").arg(&self.source).output().ok()?;
+        let text = String::from_utf8(preprocessed.stdout).ok().filter(|_| preprocessed.status.success())?;
+        // The generated source is in a folder of its own for each package, profile and set of features.
+        let folder = self.source.parent().unwrap_or(Path::new("")).display().to_string();
+        Kept::place(&self.command, &text.replace(&folder, ""), &self.output)
     }
 
     /// Returns the path of the object or fat binary.
@@ -57,7 +97,7 @@ impl Unit {
     pub(crate) fn is_stale(&self) -> bool {
         let is_fresh = || {
             let made = modified(&self.record())?;
-            let same = fs::read_to_string(self.record()).ok()? == format!("{:?}", self.command);
+            let same = fs::read_to_string(self.record()).ok()? == described(&self.whole_command());
             let files = self.dependencies();
             let older = |file: &Path| modified(file).is_some_and(|m| m <= made);
             let all_older = !files.is_empty() && files.iter().all(|file| older(file));
@@ -67,8 +107,9 @@ impl Unit {
     }
 
     /// Runs the compiler. Returns the lines of its warnings.
-    pub(crate) fn compile(&mut self, tokens: Tokens) -> Result<Vec<String>, BuildError> {
-        let described = format!("{:?}", self.command);
+    pub(crate) fn compile(&self, tokens: Tokens) -> Result<Vec<String>, BuildError> {
+        let mut command = self.whole_command();
+        let described = described(&command);
         let io = |path: &Path| {
             let path = path.to_owned();
             move |source| BuildError::Io { path, source }
@@ -77,13 +118,18 @@ impl Unit {
         // Written first, so that a file that changes meanwhile is newer.
         let started = self.output.with_added_extension("started");
         fs::write(&started, &described).map_err(io(&started))?;
+        let kept = self.kept();
+        if kept.as_ref().is_some_and(|kept| kept.put(&self.output)) {
+            fs::rename(&started, self.record()).map_err(io(&started))?;
+            return Ok(Vec::new());
+        }
         // So the last file keeps more than one processor busy, if cargo gives another.
         let second = if self.forks { tokens.try_one() } else { None };
         if second.is_some() {
-            self.command.args(["--threads", "2"]);
+            command.args(["--threads", "2"]);
         }
         let compiler = self.compiler.clone();
-        let done = match self.command.output() {
+        let done = match command.output() {
             Ok(done) => done,
             Err(source) => return Err(BuildError::Start { compiler, command: described, remedy: self.remedy, source }),
         };
@@ -98,8 +144,19 @@ impl Unit {
             });
         }
         fs::rename(&started, self.record()).map_err(io(&started))?;
-        Ok(said.lines().map(str::to_owned).collect())
+        let warnings: Vec<String> = said.lines().map(str::to_owned).collect();
+        // Each build has to see the warnings of its own.
+        if let Some(kept) = kept.filter(|_| warnings.is_empty()) {
+            kept.keep(&self.output);
+        }
+        Ok(warnings)
     }
+}
+
+/// Returns the program of a command and its words. The environment is cargo's, and differs between builds.
+fn described(command: &Command) -> String {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    words.map(|word| format!("{word:?}")).collect::<Vec<_>>().join(" ")
 }
 
 fn modified(file: &Path) -> Option<SystemTime> {

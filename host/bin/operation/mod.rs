@@ -21,7 +21,6 @@ use server::{Listener, Server, Shown};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
-use tracing_subscriber::EnvFilter;
 use warpbell::metrics::{self, Snapshot};
 use warpbell::units::parse_duration;
 
@@ -53,7 +52,7 @@ const TOKEN_FILE: &str = "WARPBELL_METRICS_TOKEN_FILE";
 const EVERY: &str = "WARPBELL_STATS_EVERY";
 
 fn filter(text: &str) -> Result<String, String> {
-    match EnvFilter::builder().parse(text) {
+    match log::parsed(text) {
         Ok(_) => Ok(text.to_owned()),
         Err(e) => Err(format!("{e}; write a level, or directives such as warn,warpbell::nvme=debug")),
     }

@@ -1,0 +1,66 @@
+# shellcheck shell=bash
+# What users install: the C interface, the Debian package, the container, the Python package. Sourced by .ci/run.
+
+# Installs the C interface. Later versions need a newer Rust than Cargo.toml promises.
+readonly CARGO_C=0.10.24
+
+# The Python package as its users have it: a wheel in a new environment with numpy alone.
+step_python() {
+  shown "WARPBELL_PYTHON_PROFILE=dev bindings/python/tests/run"
+  grep -qE "^[0-9]+ passed" target/ci/last.txt || die "not all tests of the Python package passed"
+}
+
+# --- .ci/run long
+
+install_cargo_c() {
+  [[ $("$TOOLS/bin/cargo-cinstall" --version 2>/dev/null) != *" $CARGO_C"* ]] || return 0
+  # Without debug information, most of a gigabyte.
+  CARGO_PROFILE_DEV_DEBUG=none cargo install --quiet --debug --locked --root "$TOOLS" --target-dir target/ci/cargo-c \
+    cargo-c --version "$CARGO_C" --bin cargo-cinstall && rm -rf target/ci/cargo-c
+}
+
+# The C interface as its users have it: installed, moved, and linked by C and C++ programs. Then the Debian package.
+step_c() {
+  install_cargo_c
+  export PATH="$TOOLS/bin:$PATH"
+  local c_compilers=("${FEW_COMPILERS[@]/#g++/gcc}")
+  c_compilers=("${c_compilers[@]/clang++/clang}")
+  shown "C_COMPILERS='${c_compilers[*]}' CXX_COMPILERS='${FEW_COMPILERS[*]}' WARPBELL_TEST_CUDA=$WHEEL_FOLDER/nvidia/cu13 WARPBELL_CUDA_ARCHS=$ARCH \
+    bindings/c/tests/install/run"
+  shown "deploy/deb/test"
+}
+
+container_tools() {
+  works buildah --version -- buildah
+  works debootstrap --version -- debootstrap
+  install_missing
+  install_cargo_c
+  export PATH="$TOOLS/bin:$PATH" WARPBELL_CONTAINERS="$PWD/target/ci/container"
+}
+
+# The image's second stage, with the Debian package of a debug build, without a daemon and a registry; a search and the doctor inside.
+step_containers() {
+  container_tools
+  rm -rf target/ci/package
+  deploy/deb/make --debug target/ci/package >target/ci/last.txt 2>&1 || { cat target/ci/last.txt; die "no package"; }
+  shown "deploy/container/test target/ci/package/warpbell_*.deb"
+}
+
+# Both stages: Rust compiles inside, which takes many minutes.
+step_containers_whole() {
+  container_tools
+  shown "PROFILE=--debug deploy/container/test --whole"
+}
+
+# As it is released, beside libraries that take its results.
+step_python_with_others() {
+  shown "bindings/python/tests/run scipy networkx pyarrow ml_dtypes torch torch_geometric cuda-core mpi4py mpich"
+  grep -qE "^[0-9]+ passed" target/ci/last.txt || die "not all tests of the Python package passed"
+}
+
+# A wheel that runs on other machines: compiled and linked by zig, with its libc++ inside. The kernels for CPU threads are clang's then.
+step_python_manylinux() {
+  shown "WARPBELL_PYTHON_MANYLINUX=2_28 WARPBELL_PYTHON_PROFILE=dev bindings/python/tests/run"
+  grep -q "^runs with glibc 2.28 and newer" target/ci/last.txt || die "the wheel was not checked for glibc 2.28"
+  grep -qE "^[0-9]+ passed" target/ci/last.txt || die "not all tests of the Python package passed"
+}
