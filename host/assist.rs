@@ -18,7 +18,7 @@ pub(crate) trait Assisted: Send + Sync {
     fn assist(&self) -> usize;
 }
 
-/// What the threads of a process share. A child that was forked has no service, and does nothing for those of its parent.
+/// State that the threads of a process share. A child that was forked has no service, and does nothing for those of its parent.
 #[derive(Default)]
 struct Shared {
     list: RwLock<Vec<Arc<dyn Assisted>>>,

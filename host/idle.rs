@@ -28,12 +28,12 @@ const CONTENDED: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs
 /// Shortest and longest of these sleeps.
 const CONTENDED_NAPS: [Duration; 2] = [Duration::from_micros(5), Duration::from_micros(100)];
 
-/// What a thread knows about other programs on its processor.
+/// Knowledge of a thread about other programs on its processor.
 #[derive(Clone, Copy, Debug, Default)]
 struct Contention {
     /// Time until which another program is taken to want the processor, if one ever did.
     until: Option<Instant>,
-    /// How long that was assumed the last time.
+    /// Length of the time that was assumed last.
     period: Duration,
 }
 

@@ -10,23 +10,23 @@ static FORKS: AtomicU64 = AtomicU64::new(0);
 
 /// A value of each process, for a static. It is made at first use, and never freed: threads may use it until the process ends.
 pub(crate) struct PerProcess<T: 'static> {
-    made: AtomicPtr<Made<T>>,
+    current: AtomicPtr<Instance<T>>,
     make: fn() -> T,
 }
 
-struct Made<T> {
+struct Instance<T> {
     value: T,
     forks: u64,
 }
 
 impl<T: Send + Sync> PerProcess<T> {
     pub(crate) const fn new(make: fn() -> T) -> Self {
-        Self { made: AtomicPtr::new(std::ptr::null_mut()), make }
+        Self { current: AtomicPtr::new(std::ptr::null_mut()), make }
     }
 
     /// Returns this process's value. A value of the parent is left as it is, with all that it owns.
     pub(crate) fn get(&self) -> &'static T {
-        let made = self.made.load(Ordering::Acquire);
+        let made = self.current.load(Ordering::Acquire);
         // SAFETY: the pointer is null, or from `Box::into_raw` below, and is never freed.
         if let Some(made) = unsafe { made.as_ref() }
             && made.forks == FORKS.load(Ordering::Relaxed)
@@ -37,11 +37,11 @@ impl<T: Send + Sync> PerProcess<T> {
     }
 
     #[cold]
-    fn renew(&self, old: *mut Made<T>) -> &'static T {
+    fn renew(&self, old: *mut Instance<T>) -> &'static T {
         watch();
         let forks = FORKS.load(Ordering::Relaxed);
-        let new = Box::into_raw(Box::new(Made { value: (self.make)(), forks }));
-        match self.made.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire) {
+        let new = Box::into_raw(Box::new(Instance { value: (self.make)(), forks }));
+        match self.current.compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire) {
             // SAFETY: nothing frees the value from now on.
             Ok(_) => unsafe { &(*new).value },
             Err(theirs) => {

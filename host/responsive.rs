@@ -13,7 +13,7 @@ const SLICE_NS: u64 = 100_000;
 
 /// Lets the calling thread go on soon after sleeps and yields, until it is dropped.
 pub(crate) struct Responsive {
-    /// What the thread had before, as far as it was changed.
+    /// Settings of the thread before, as far as they were changed.
     slack: Option<libc::c_ulong>,
     slice: Option<libc::sched_attr>,
     /// The settings are those of a thread.

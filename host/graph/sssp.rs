@@ -203,7 +203,7 @@ pub fn sssp(graph: &GraphOnEngine, source: u64, options: &SsspOptions) -> Result
 /// Factor for the default delta: the warp width (Davidson et al., 3.2: delta is the warp width times the mean weight
 /// over the mean degree).
 const DELTA_FACTOR: f64 = 32.0;
-/// The same for CPU threads, which lose more by a relaxation in vain and less by a round. Measured: of 1, 2, 4 ... 32, it is the fastest,
+/// Factor for CPU threads, which lose more by a relaxation in vain and less by a round. Measured: of 1, 2, 4 ... 32, it is the fastest,
 /// or nearly so, for a power law, Kronecker and uniform graphs and a lattice.
 const DELTA_FACTOR_CPU: f64 = 8.0;
 
