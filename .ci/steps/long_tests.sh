@@ -4,7 +4,7 @@
 # Modules whose unit tests need no device of this machine, and tests there that QEMU's user mode cannot run.
 readonly ARM64_MODULES=(wire:: memory:: engine:: nvme:: soft:: this_host:: units:: idle:: spec:: handshake::)
 readonly ARM64_SKIPPED=(qtest the_machines_own_calls_answer_errors memory_is_the_kernels_to_refuse
-  a_request_that_a_file_does_not_know_is_an_error what_is_written_is_in_the_file another_process_is_reached_and_missed)
+  a_request_that_a_file_does_not_know_is_an_error what_is_written_is_in_the_file another_process_is_reached_and_missed a_forked_child)
 readonly PROCESSORS=(1 2 16 64)
 
 # Descriptions of C in Rust: the committed structures that kernels share are those that bindgen makes of the headers; the declarations of RDMA's
