@@ -90,9 +90,8 @@ PHRASES = [
     ("to be had", r"\b(to|can|could|may) be had\b", "available"),
     ("what has run", r"\bwhat has run\b", "verified on"),
 ]
-# SAFETY comments that give no reason of their own, and how many a folder may have. Elsewhere each says its reason where it stands.
+# SAFETY comments that give no reason of their own. Each says its reason where it stands.
 REFERS = re.compile(r"// ?SAFETY: (as|see|like|likewise|the same|the rules of the header(, (as in|for each of) the following)?\.)(?!\w)", re.I)
-REFERRING = {"bindings/c": 383, "bindings/python": 1, "host/storage": 1}
 OPENING = re.compile(r"(What|Whether|Who|How|The same)\b")
 
 # (path pattern, word): reason.
@@ -169,18 +168,6 @@ def openings(text):
         before = line
 
 
-def referring(found):
-    """Yields the SAFETY comments that only refer elsewhere, of folders that have more of them than they may."""
-    folders = collections.defaultdict(list)
-    for name, number, line in found:
-        folders[next((folder for folder in REFERRING if name.startswith(f"{folder}/")), "")].append((name, number, line))
-    for folder, comments in folders.items():
-        allowed = REFERRING.get(folder, 0)
-        for name, number, line in comments if len(comments) > allowed else ():
-            what = f"{len(comments)} in {folder}, of {allowed} allowed" if allowed else "say the reason here"
-            yield name, number, f"`{line.strip()}` only refers elsewhere: {what}"
-
-
 def print_words():
     """Prints the words that are not used: in names, as whole names, and in sentences."""
     for title, words in (("part of a name", PARTS.items()), ("whole name", WHOLE.items()), ("sentence", [(w, i) for w, _, i in PHRASES])):
@@ -198,14 +185,15 @@ def main(names):
     basenames = {pathlib.PurePath(name).name for name in existing}
     suffixes = {"/".join(pathlib.PurePath(name).parts[i:]) for name in existing for i in range(len(pathlib.PurePath(name).parts))}
     wrong = collections.Counter()
-    refers = []
     for name in sorted(names or existing):
         path = pathlib.PurePath(name)
         if path.suffix not in PROSE or name.startswith("examples/data/"):
             continue
         text = (ROOT / name).read_text()
         found = []
-        refers += [(name, number, line) for number, line in enumerate(text.split("\n"), 1) if path.suffix == ".rs" and REFERS.search(line)]
+        if path.suffix == ".rs":
+            found += [("reasons", number, f"`{line.strip()}` only refers elsewhere: say the reason here")
+                      for number, line in enumerate(text.split("\n"), 1) if REFERS.search(line)]
         if path.suffix in SOURCES:
             found += [("names", *x) for x in identifiers(name, text)]
             found += [("openings", *x) for x in openings(text)]
@@ -223,9 +211,6 @@ def main(names):
         for kind, number, what in sorted(found, key=lambda x: x[1]):
             wrong[kind] += 1
             print(f"{name}:{number}: {what}")
-    for name, number, what in referring(refers):
-        wrong["reasons"] += 1
-        print(f"{name}:{number}: {what}")
     counts = ", ".join(f"{kind} {wrong[kind]}" for kind in ("names", "openings", "phrases", "paths", "reasons"))
     print(f"language: {counts}")
     sys.exit(1 if wrong else 0)

@@ -105,7 +105,7 @@ pub(crate) struct Callback {
 
 // SAFETY: the header says that many threads call the function.
 unsafe impl Send for Callback {}
-// SAFETY: see above.
+// SAFETY: the header says that many threads call the function, several at a time.
 unsafe impl Sync for Callback {}
 
 impl Callback {

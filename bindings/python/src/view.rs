@@ -86,7 +86,7 @@ impl View {
         self.check_contiguous(what)?;
         let base = NonNull::new(self.pointer as *mut u8).filter(|_| !self.on_gpu);
         let base = base.ok_or_else(|| Failure::invalid(format!("{what}: it is no memory of the host")))?;
-        // SAFETY: as above.
+        // SAFETY: the protocol says that the memory is valid while its object lives, which the region keeps.
         Ok(unsafe { Space::cpu().import_host(base, self.bytes() as usize, false, self.keep()) }?)
     }
 

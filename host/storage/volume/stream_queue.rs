@@ -78,7 +78,7 @@ struct Inner {
 
 // SAFETY: `begun_word` is the address of `begun`; all access is by an atomic word.
 unsafe impl Send for Inner {}
-// SAFETY: as above.
+// SAFETY: `begun_word` is read and written as an atomic word.
 unsafe impl Sync for Inner {}
 
 struct State {
