@@ -165,7 +165,7 @@ def test_files_of_rows_are_imported(volume, vectors, tmp_path):
     np.testing.assert_array_equal(table[[4, 4999]].numpy(), vectors[[4, 4999]])
     assert done[-1] == ("store", vectors.nbytes, vectors.nbytes)
     np.save(tmp_path / "flat.npy", vectors.reshape(-1))
-    with pytest.raises(warpbell.InputError, match="flat.npy"):
+    with pytest.raises(warpbell.InvalidError, match="flat.npy.*one dimension"):
         warpbell.Table.import_file(volume, "flat", tmp_path / "flat.npy")
     flat = warpbell.Table.import_file(volume, "flat", tmp_path / "flat.npy", row_elements=32)
     assert flat.shape == vectors.shape
