@@ -126,6 +126,7 @@ impl Csr {
     /// Makes a part of a larger graph: the lists of some of its vertices, neighbours of the highest degree first.
     /// Neighbours are numbered as in the larger graph. A part can be placed and read, but is no graph of its own, since
     /// its neighbours need not be vertices of it.
+    #[cfg(feature = "internals")]
     pub(crate) fn part(offsets: Vec<u64>, neighbours: Neighbours, directed: bool) -> Self {
         let ids = Ids::dense(0, offsets.len() as u64 - 1);
         Self { offsets, neighbours, weights: None, directed, ids, order: NeighbourOrder::ByDegree }

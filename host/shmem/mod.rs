@@ -33,6 +33,7 @@ mod builder;
 pub mod calls;
 mod error;
 mod heap;
+#[cfg(feature = "internals")]
 pub mod launcher;
 mod network;
 mod path;

@@ -63,15 +63,15 @@ pub use array::Array;
 pub use array_reader::ArrayReader;
 pub use builder::{DEFAULT_CHUNK, VolumeBuilder};
 pub use cache::{Cache, CacheBuilder, Occupancy};
-pub use checksum::Checksum;
+internal!(checksum::Checksum);
 pub use copies::{LostCopy, Redundancy};
-pub use drive::{Drive, OpenController};
+pub use drive::Drive;
+internal!(drive::OpenController);
 pub use drive_spec::DriveSpec;
 pub use error::StorageError;
 pub use load::{Plan, VolumeWriter};
-pub use manifest::{
-    ARRAY_ALIGN, Element, ElementType, Entry, MANIFEST_BYTES, MAX_ARRAYS, Manifest, ManifestError, NAME_BYTES,
-};
+pub use manifest::{Element, ElementType, Entry, Manifest, ManifestError};
+internal!(manifest::{ARRAY_ALIGN, MANIFEST_BYTES, MAX_ARRAYS, NAME_BYTES});
 pub use path::{
     Doorbell, DoorbellChoice, LandingChoice, LandingPath, Path, QueueMemory, QueueMemoryChoice, WriteCaches,
     WritesOrder,
