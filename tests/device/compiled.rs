@@ -78,7 +78,8 @@ impl Compilation<'_> {
     /// Returns the name of the file with what this compiler makes of this text with these options.
     fn key(&self) -> Result<String, Output> {
         let mut command = self.command();
-        command.arg("-E");
+        // Clang warns of options that preprocessing does not use; GCC ignores what forbids unknown warnings.
+        command.args(["-E", "-Wno-unused-command-line-argument"]);
         let preprocessed = self.output(command);
         if !preprocessed.status.success() {
             return Err(preprocessed);
