@@ -45,8 +45,10 @@ impl Compilation<'_> {
     ///
     /// Fails with the compiler's output if it does not accept the source.
     pub fn run(&self, out: &Path) -> Result<PathBuf, Output> {
-        let Some(folder) = folder() else { return self.compile(out).map(|()| out.to_owned()) };
-        let key = self.key()?;
+        // What cannot be preprocessed has no key; the compilation then tells why, or needs none.
+        let (Some(folder), Some(key)) = (folder(), self.key()) else {
+            return self.compile(out).map(|()| out.to_owned());
+        };
         let kept = folder.join(&key);
         // Tests that need the same one at the same time wait for the first.
         let turn = turn(key);
@@ -76,13 +78,17 @@ impl Compilation<'_> {
     }
 
     /// Returns the name of the file with what this compiler makes of this text with these options.
-    fn key(&self) -> Result<String, Output> {
-        let mut command = self.command();
-        // Clang warns of options that preprocessing does not use; GCC ignores what forbids unknown warnings.
-        command.args(["-E", "-Wno-unused-command-line-argument"]);
+    fn key(&self) -> Option<String> {
+        let mut command = Command::new(self.compiler);
+        // Clang warns of an option that asks for something else than preprocessing.
+        command
+            .args(self.options.iter().filter(|option| **option != "-fsyntax-only"))
+            .arg("-I")
+            .arg(self.headers)
+            .arg("-E");
         let preprocessed = self.output(command);
         if !preprocessed.status.success() {
-            return Err(preprocessed);
+            return None;
         }
         // Copies of headers and generated sources are in a new folder each time.
         let mut text = String::from_utf8_lossy(&preprocessed.stdout).into_owned();
@@ -92,7 +98,7 @@ impl Compilation<'_> {
         }
         let mut hasher = DefaultHasher::new();
         (version(self.compiler), self.options, text).hash(&mut hasher);
-        Ok(format!("{:016x}", hasher.finish()))
+        Some(format!("{:016x}", hasher.finish()))
     }
 }
 
