@@ -45,7 +45,7 @@ impl Compilation<'_> {
     ///
     /// Fails with the compiler's output if it does not accept the source.
     pub fn run(&self, out: &Path) -> Result<PathBuf, Output> {
-        // What cannot be preprocessed has no key; the compilation then tells why, or needs none.
+        // A source that cannot be preprocessed has no key. The compilation then tells why, or needs none.
         let (Some(folder), Some(key)) = (folder(), self.key()) else {
             return self.compile(out).map(|()| out.to_owned());
         };
