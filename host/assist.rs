@@ -4,18 +4,23 @@
 //! when the command has ended. Beside other programs each of these changes takes a time slice. So a waiting thread
 //! executes the commands itself: a thread of a kernel on the CPU, or a thread of the host.
 
+use crate::contention;
 use crate::per_process::PerProcess;
 use parking_lot::RwLock;
 use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// A part of a software device whose commands any thread may execute.
 pub(crate) trait Assisted: Send + Sync {
     /// Executes a bounded number of commands, unless another thread is doing so. Never waits. Returns the number of
     /// commands.
     fn assist(&self) -> usize;
+
+    /// Returns true if the doorbell at this address announces commands to this part.
+    fn has_doorbell(&self, address: usize) -> bool;
 }
 
 /// State that the threads of a process share. A child that was forked has no service, and does nothing for those of its parent.
@@ -41,6 +46,9 @@ struct Local {
     shared: &'static Shared,
     changes: u64,
     list: Vec<Arc<dyn Assisted>>,
+    /// The doorbell that this thread wrote last, and its entry.
+    doorbell: usize,
+    own: Option<usize>,
     /// Entry that had work last.
     at: usize,
     calls: usize,
@@ -53,17 +61,18 @@ thread_local! {
 impl Local {
     fn new(shared: &'static Shared) -> Self {
         let at = shared.lookers.fetch_add(1, Ordering::Relaxed);
-        Self { shared, changes: 0, list: Vec::new(), at, calls: 0 }
+        Self { shared, changes: 0, list: Vec::new(), doorbell: 0, own: None, at, calls: 0 }
     }
 
-    fn assist(&mut self) -> usize {
+    fn assist(&mut self, doorbell: usize) -> usize {
         let shared = SHARED.get();
         if !std::ptr::eq(shared, self.shared) {
             // Services of the parent, whose threads do not run here, would wait for these at their end.
             std::mem::forget(std::mem::replace(self, Self::new(shared)));
         }
         let changes = shared.changes.load(Ordering::Acquire);
-        if changes != self.changes {
+        let is_new = changes != self.changes;
+        if is_new {
             // The list may be newer than `changes`. The next call then reads it once more.
             self.list.clone_from(&shared.list.read());
             self.changes = changes;
@@ -71,6 +80,15 @@ impl Local {
         let entries = self.list.len();
         if entries == 0 {
             return 0;
+        }
+        if is_new || doorbell != self.doorbell {
+            self.own = self.list.iter().position(|entry| doorbell != 0 && entry.has_doorbell(doorbell));
+            self.doorbell = doorbell;
+        }
+        // If each thread executes its own commands, none waits for a thread that has lost its processor.
+        let done = self.own.map_or(0, |own| self.list[own].assist());
+        if done > 0 {
+            return done;
         }
         self.calls = self.calls.wrapping_add(1);
         if self.calls.is_multiple_of(TURN) {
@@ -94,14 +112,28 @@ impl Local {
 /// Executes commands that software devices of this process have not executed yet. Returns their number, or 0 if there
 /// are none, or other threads are executing them. Never waits.
 pub(crate) fn assist() -> usize {
-    // A thread that ends has no list any more, and a device does not assist itself.
-    LOCAL.try_with(|local| local.try_borrow_mut().map_or(0, |mut local| local.assist())).unwrap_or(0)
+    assist_at(0)
 }
 
-/// As [`assist`], for kernels.
-pub(crate) extern "C" fn assist_kernel() -> u32 {
+/// As [`assist`], at first at the device with this doorbell, unless that is 0.
+fn assist_at(doorbell: usize) -> usize {
+    // A thread that ends has no list any more, and a device does not assist itself.
+    LOCAL.try_with(|local| local.try_borrow_mut().map_or(0, |mut local| local.assist(doorbell))).unwrap_or(0)
+}
+
+/// Answer to a kernel for which there is no work, if other programs compute. `kernels/include/warpbell/cpu/pause.h` has it, too.
+const CONTENDED: u32 = u32::MAX;
+
+/// As [`assist`], for kernels. `yielded` is the length of the calling thread's last yield in nanoseconds, or 0, and `doorbell` the
+/// address of the doorbell that it wrote last, or 0.
+pub(crate) extern "C" fn assist_kernel(yielded: u64, doorbell: usize) -> u32 {
     // A panic must not unwind into a kernel. The device's thread reports its own.
-    catch_unwind(AssertUnwindSafe(assist)).map_or(0, |done| done as u32)
+    let done = catch_unwind(|| assist_at(doorbell)).map_or(0, |done| done as u32);
+    let contention = contention::of_process();
+    if yielded != 0 {
+        contention.yielded(Duration::from_nanos(yielded), Instant::now());
+    }
+    if done == 0 && contention.holds() { CONTENDED } else { done }
 }
 
 /// Entry in the list, removed when dropped.
@@ -119,6 +151,11 @@ impl Registration {
         shared.list.write().push(assisted.clone());
         shared.changes.fetch_add(1, Ordering::Release);
         Self(assisted)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn has_doorbell(&self, address: usize) -> bool {
+        self.0.has_doorbell(address)
     }
 }
 
@@ -171,6 +208,30 @@ mod tests {
             self.nested.fetch_or(super::assist() != 0, Ordering::Relaxed);
             self.left.fetch_sub(1, Ordering::Relaxed);
             1
+        }
+
+        fn has_doorbell(&self, address: usize) -> bool {
+            address == std::ptr::from_ref(self) as usize
+        }
+    }
+
+    #[test]
+    fn a_thread_executes_the_commands_that_it_announced_first() {
+        let owner = std::thread::current().id();
+        let work = |left| Arc::new(Work { owner, left: AtomicUsize::new(left), nested: AtomicBool::new(false) });
+        let all: Vec<_> = (0..5).map(|_| work(1_000)).collect();
+        let _registrations: Vec<_> = all.iter().map(|work| Registration::new(work.clone())).collect();
+        for own in [3, 0, 4] {
+            while all[own].left.load(Ordering::Relaxed) > 0 {
+                let before: Vec<_> = all.iter().map(|work| work.left.load(Ordering::Relaxed)).collect();
+                assist_at(Arc::as_ptr(&all[own]) as usize);
+                let after: Vec<_> = all.iter().map(|work| work.left.load(Ordering::Relaxed)).collect();
+                assert!((0..5).all(|i| before[i] - after[i] == usize::from(i == own)), "{before:?} {after:?}");
+            }
+        }
+        // Then it helps others.
+        while all[1].left.load(Ordering::Relaxed) + all[2].left.load(Ordering::Relaxed) > 0 {
+            assist_at(Arc::as_ptr(&all[4]) as usize);
         }
     }
 

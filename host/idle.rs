@@ -1,6 +1,6 @@
-//! Pauses of a polling thread: it spins, then yields, then sleeps. Uses no other module.
+//! Pauses of a polling thread: it spins, then yields, then sleeps. Uses `contention`.
 
-use std::cell::Cell;
+use crate::contention::{self, Contention};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
@@ -20,39 +20,8 @@ pub(crate) struct Pace {
 /// transfers, and their threads wait for each other.
 const ALONE: Duration = Duration::from_micros(200);
 
-/// Length of a yield that has given a whole time slice to another program.
-const LONG_YIELD: Duration = Duration::from_millis(1);
-/// Shortest and longest time after a long yield in which a thread sleeps instead of yielding: a short sleep is over sooner than another
-/// program's slice. Each time is twice the one before it, as long as the first yield after it is long again.
-const CONTENDED: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
-/// Shortest and longest of these sleeps.
+/// Shortest and longest sleep instead of a yield while other programs compute.
 const CONTENDED_NAPS: [Duration; 2] = [Duration::from_micros(5), Duration::from_micros(100)];
-
-/// Knowledge of a thread about other programs on its processor.
-#[derive(Clone, Copy, Debug, Default)]
-struct Contention {
-    /// Time until which another program is taken to want the processor, if one ever did.
-    until: Option<Instant>,
-    /// Length of the time that was assumed last.
-    period: Duration,
-}
-
-thread_local! {
-    static CONTENTION: Cell<Contention> = const { Cell::new(Contention { until: None, period: Duration::ZERO }) };
-}
-
-impl Contention {
-    /// Returns what is known after a long yield that ended now.
-    fn after_long_yield(self, now: Instant) -> Self {
-        let lasts = self.until.is_some_and(|until| now.saturating_duration_since(until) < CONTENDED[0]);
-        let period = if lasts { (2 * self.period).min(CONTENDED[1]) } else { CONTENDED[0] };
-        Self { until: Some(now + period), period }
-    }
-
-    fn holds_at(self, now: Instant) -> bool {
-        self.until.is_some_and(|until| now < until)
-    }
-}
 
 /// One pause between two polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,6 +45,7 @@ impl Pause {
 /// Pause state of a polling thread: how long it has found no work.
 #[derive(Debug)]
 pub(crate) struct Idle {
+    contention: &'static Contention,
     pace: Pace,
     rounds: u32,
     since: Option<Instant>,
@@ -87,13 +57,13 @@ pub(crate) struct Idle {
 }
 
 impl Idle {
-    /// Starts a wait of a thread that may know from earlier waits that its processor is contended.
-    pub(crate) fn of_this_thread(pace: Pace) -> Self {
-        Self { is_contended: CONTENTION.get().holds_at(Instant::now()), ..Self::new(pace) }
+    pub(crate) fn new(pace: Pace) -> Self {
+        Self::with(contention::of_process(), pace)
     }
 
-    pub(crate) fn new(pace: Pace) -> Self {
-        Self { pace, rounds: 0, since: None, spins: !pace.spin.is_zero(), yielded: None, is_contended: false }
+    fn with(contention: &'static Contention, pace: Pace) -> Self {
+        let (spins, is_contended) = (!pace.spin.is_zero(), contention.holds());
+        Self { contention, pace, rounds: 0, since: None, spins, yielded: None, is_contended }
     }
 
     /// Resets the pause after a poll that found work.
@@ -103,7 +73,7 @@ impl Idle {
 
     fn busy_at(&mut self, now: impl Fn() -> Instant) {
         self.end_yield(now);
-        *self = Self { is_contended: self.is_contended, ..Self::new(self.pace) };
+        (self.rounds, self.since, self.spins) = (0, None, !self.pace.spin.is_zero());
     }
 
     /// Returns true if another program seems to want this thread's processor. Such a thread does best what others have no time for.
@@ -115,9 +85,7 @@ impl Idle {
     fn end_yield(&mut self, now: impl Fn() -> Instant) {
         if let Some(yielded) = self.yielded.take() {
             let now = now();
-            if now.saturating_duration_since(yielded) >= LONG_YIELD {
-                CONTENTION.set(CONTENTION.get().after_long_yield(now));
-            }
+            self.contention.yielded(now.saturating_duration_since(yielded), now);
         }
     }
 
@@ -153,7 +121,7 @@ impl Idle {
 
     /// Returns a yield, or a sleep if yields are long at present.
     fn yields(&mut self, now: Instant) -> Pause {
-        self.is_contended = CONTENTION.get().holds_at(now);
+        self.is_contended = self.contention.holds_at(now);
         if self.is_contended {
             return self.nap(now, CONTENDED_NAPS);
         }
@@ -197,6 +165,11 @@ mod tests {
     const PACE: Pace =
         Pace { spin: Duration::from_millis(5), yields: 3, naps: [Duration::from_micros(50), Duration::from_millis(2)] };
 
+    /// Pauses of a program that has the processors for itself.
+    fn idle_alone(pace: Pace) -> Idle {
+        Idle::with(Box::leak(Box::new(Contention::new())), pace)
+    }
+
     /// A clock that this test moves.
     struct Clock(Cell<Instant>);
 
@@ -219,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_thread_spins_yields_and_naps_for_ever_longer() {
-        let (mut idle, clock) = (Idle::new(PACE), Clock::new());
+        let (mut idle, clock) = (idle_alone(PACE), Clock::new());
         for _ in 0..2 {
             let started = clock.0.get();
             let (mut yields, mut last) = (0u32, Pause::Spin);
@@ -245,35 +218,34 @@ mod tests {
     }
 
     #[test]
-    fn after_a_long_yield_a_thread_naps_for_a_while() {
-        let (mut idle, clock) = (Idle::new(Pace { spin: Duration::ZERO, ..PACE }), Clock::new());
-        assert_eq!(clock.pause(&mut idle), Pause::Yield);
-        clock.pass(LONG_YIELD);
-        for period in [50, 100, 200, 400, 800, 1_000, 1_000].map(Duration::from_millis) {
-            let until = clock.0.get() + period;
-            while clock.0.get() < until {
-                // Also after work, and in another wait of this thread.
+    fn after_a_long_yield_all_threads_nap_for_a_while() {
+        let (known, clock) = (Contention::of_a_large_machine(), Clock::new());
+        let idle = || Idle::with(known, Pace { spin: Duration::ZERO, ..PACE });
+        let (mut one, mut other) = (idle(), idle());
+        assert_eq!(clock.pause(&mut one), Pause::Yield);
+        clock.pass(Duration::from_millis(10));
+        let began = clock.0.get();
+        while clock.0.get() < began + Duration::from_millis(40) {
+            for idle in [&mut one, &mut other] {
+                // Also after work.
                 idle.busy_at(|| clock.0.get());
-                assert_eq!(clock.pause(&mut idle), Pause::Nap(CONTENDED_NAPS[0]));
+                assert_eq!(clock.pause(idle), Pause::Nap(CONTENDED_NAPS[0]));
                 assert!(idle.is_contended());
-                idle = Idle { is_contended: true, ..Idle::new(idle.pace) };
             }
-            idle.busy_at(|| clock.0.get());
-            assert_eq!(clock.pause(&mut idle), Pause::Yield);
-            assert!(!idle.is_contended());
-            clock.pass(LONG_YIELD);
         }
-        clock.pass(2 * CONTENDED[1]);
-        idle.busy_at(|| clock.0.get());
-        clock.pass(CONTENDED[0]);
-        assert_eq!([(); 2].map(|()| clock.pause(&mut idle)), [Pause::Yield; 2], "a short yield is no reason");
+        clock.pass(Duration::from_millis(10));
+        for idle in [&mut one, &mut other] {
+            assert_eq!(clock.pause(idle), Pause::Yield);
+            assert!(!idle.is_contended());
+        }
+        assert_eq!(clock.pause(&mut one), Pause::Yield, "a short yield is no reason");
     }
 
     #[test]
     fn what_is_not_wanted_is_left_out() {
-        let mut idle = Idle::new(Pace { spin: Duration::ZERO, yields: 0, ..PACE });
+        let mut idle = idle_alone(Pace { spin: Duration::ZERO, yields: 0, ..PACE });
         assert_eq!(idle.next(), Pause::Nap(PACE.naps[0]));
-        let mut idle = Idle::new(Pace { spin: Duration::ZERO, ..PACE });
+        let mut idle = idle_alone(Pace { spin: Duration::ZERO, ..PACE });
         assert_eq!(
             std::array::from_fn(|_| idle.next()),
             [Pause::Yield, Pause::Yield, Pause::Yield, Pause::Nap(PACE.naps[0])]

@@ -27,7 +27,8 @@
 //! | `this_host` | identity of this host, its addresses and free memory, and a test whether another process is on it; uses no other module |
 //! | `data_path` | the choices of a data path: queue memory, landing, doorbell; uses `failure` and `remedy` |
 //! | `refused` | commands that devices refused, with their bytes; uses no other module |
-//! | `idle` | pauses of polling threads; uses no other module |
+//! | `idle` | pauses of polling threads; uses `contention` |
+//! | `contention` | what the program does beside others that compute; uses `per_process`, `processors` and `responsive` |
 //! | `mmio` | stores to device registers; uses no other module |
 //! | [`spec`] | device specifications such as `soft:mem:1G,block=4096`: read, edited and printed; uses `suggest` and `units` |
 //! | `setters` | methods of option structures; uses no other module |
@@ -54,6 +55,7 @@ mod addresses;
 mod assist;
 #[cfg(feature = "parquet")]
 mod columnar;
+mod contention;
 pub mod cuda;
 #[cfg(any(feature = "storage", feature = "shmem"))]
 mod data_path;

@@ -2,7 +2,7 @@
 
 use super::{EngineError, Grid, abi, image, pool};
 use crate::assist::{self, Assistant};
-use crate::responsive::Responsive;
+use crate::contention;
 use parking_lot::{Condvar, Mutex};
 use std::ffi::{CStr, c_char, c_void};
 use std::fmt;
@@ -29,7 +29,7 @@ struct RawImage {
     run_block: RunBlock,
     warp_width: u32,
     flags: u32,
-    set_assist: unsafe extern "C" fn(extern "C" fn() -> u32),
+    set_assist: unsafe extern "C" fn(extern "C" fn(u64, usize) -> u32),
 }
 
 /// Kernels compiled for CPU threads and linked into this program.
@@ -349,7 +349,7 @@ impl CpuRun {
     /// Waits at most `within` for the kernel to end. Returns true if it has ended.
     pub(super) fn wait(&mut self, within: Duration) -> Result<bool, String> {
         // Beside programs that compute, the next kernel should start as soon as this one has ended.
-        let _responsive = (!within.is_zero()).then(Responsive::enter);
+        contention::respond(contention::of_process().holds());
         let mut progress = self.shared.progress.lock();
         self.shared.ended.wait_while_for(&mut progress, |p| p.left != 0, within);
         match progress.left {

@@ -2,6 +2,7 @@
 
 use super::cpu::Prepared;
 use super::{EngineError, NO_LIMIT};
+use crate::contention;
 use crate::cuda::MemoryOperation;
 use crate::idle::{Idle, Pace};
 use crate::mmio;
@@ -36,7 +37,7 @@ pub(super) struct Point {
 impl Point {
     /// Waits at most `within` for the point. Returns true if it was reached.
     pub(super) fn wait(&self, within: Duration) -> bool {
-        let _responsive = (!within.is_zero()).then(Responsive::enter);
+        contention::respond(contention::of_process().holds());
         let mut state = self.progress.state();
         let behind = self.progress.changed.wait_while_for(&mut state, |state| state.ended < self.item, within);
         !behind.timed_out() || state.ended >= self.item

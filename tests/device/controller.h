@@ -86,7 +86,7 @@ class controller : public host_words {
       return;
     }
     assisted_one() = this;
-    cpu::set_assist([] { return assisted_one()->assist(); });
+    cpu::set_assist([](uint64_t, const void*) { return assisted_one()->assist(); });
   }
   // Requires that no kernel runs.
   void finish() {

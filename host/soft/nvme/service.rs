@@ -14,6 +14,7 @@ use super::namespace::Span;
 use super::prp::Extent;
 use super::queue::{Answer, Cq, Sq};
 use crate::assist::{self, Assistant, Assisted};
+use crate::contention;
 use crate::idle::{Idle, Pace};
 use crate::nvme::ring_service::{RingSetup, Snapshot};
 use crate::responsive::Responsive;
@@ -21,6 +22,7 @@ use crate::wire::nvme::{SqEntry, Status, status};
 use parking_lot::Mutex;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -98,6 +100,10 @@ impl Group {
 /// service alone, and ends with it.
 pub(super) struct Shared {
     index: usize,
+    doorbells: Range<usize>,
+    /// Bytes of doorbells of a queue pair, and number of services.
+    pair_bytes: usize,
+    services: usize,
     /// `None` once the controller has stopped.
     service: Mutex<Option<Service>>,
     /// Number of rounds of other threads that found work.
@@ -117,25 +123,40 @@ struct Round {
 
 impl Shared {
     pub(super) fn new(core: Arc<Core>, index: usize) -> Self {
+        let window = core.doorbells.window();
+        let doorbells = window.map_or(0..0, |w| w.base.addr().get()..w.base.addr().get() + w.bytes);
+        let (pair_bytes, services) = (8 << core.config.doorbell_stride, core.mail.len());
         let service = Service::new(core, index);
         let is_assisted = service.ring.is_none();
-        Self { index, service: Mutex::new(Some(service)), assisted: AtomicU64::new(0), is_assisted }
+        Self {
+            index,
+            doorbells,
+            pair_bytes,
+            services,
+            service: Mutex::new(Some(service)),
+            assisted: AtomicU64::new(0),
+            is_assisted,
+        }
     }
 
     /// Runs the service's thread until the controller stops.
     pub(super) fn run(&self, core: &Core) {
         let _responsive = Responsive::enter();
         let mut idle = Idle::new(pace(core));
-        let processors = crate::processors::to_spin_on();
+        let (processors, contention) = (crate::processors::to_spin_on(), contention::of_process());
         let mut assisted = 0;
         while !core.stop.load(Ordering::Relaxed) {
-            // Kernels keep all processors busy, and execute the commands that they wait for. This thread would take a
-            // processor from them, and then only execute what they do next.
-            let crowded = self.is_assisted && Assistant::count() >= processors;
+            // Kernels keep all processors busy, or share them with other programs, and execute the commands that they wait for. This
+            // thread would take a processor from them, and then only execute what they do next.
+            let shares = contention.holds();
+            let crowded = self.is_assisted && Assistant::count() >= if shares { 1 } else { processors };
             let before = std::mem::replace(&mut assisted, self.assisted.load(Ordering::Relaxed));
-            if crowded && before != assisted && !self.is_called(core) {
+            if crowded && (shares || before != assisted) && !self.is_called(core) {
                 std::thread::park_timeout(NAPS[1]);
-                continue;
+                // Kernels may wait for nothing, and execute nothing then.
+                if assisted != self.assisted.load(Ordering::Relaxed) {
+                    continue;
+                }
             }
             // Another thread that has the lock executes commands, or reads the messages.
             let round = self.service.try_lock().and_then(|mut service| service.as_mut().map(|s| s.round(BATCH)));
@@ -189,6 +210,11 @@ impl Assisted for Shared {
             self.assisted.fetch_add(1, Ordering::Relaxed);
         }
         done
+    }
+
+    fn has_doorbell(&self, address: usize) -> bool {
+        let queue = address.wrapping_sub(self.doorbells.start) / self.pair_bytes;
+        self.doorbells.contains(&address) && queue > 0 && (queue - 1) % self.services == self.index
     }
 }
 

@@ -46,6 +46,28 @@ fn the_host_and_kernels_execute_the_commands_that_they_wait_for() {
 }
 
 #[test]
+fn a_doorbell_belongs_to_the_service_of_its_queue() {
+    const THREADS: usize = 3;
+    for stride in [0, 4] {
+        let spec = format!("mem:4M,queues=8,threads={THREADS},stride={stride}");
+        let controller = SoftController::start(SoftConfig::parse(&spec).unwrap()).unwrap();
+        let window = controller.0.core.doorbells.window().unwrap();
+        let services = controller.0.assisted.lock();
+        let owners = |offset: usize| {
+            let address = window.base.addr().get() + offset;
+            (0..THREADS).filter(|i| services[*i].has_doorbell(address)).collect::<Vec<_>>()
+        };
+        for queue in 1..=8 {
+            for doorbell in [2 * queue, 2 * queue + 1] {
+                assert_eq!(owners(doorbell * (4 << stride)), [(queue - 1) % THREADS], "{stride} {queue}");
+            }
+        }
+        // The admin queue's, and memory behind the last page.
+        assert!([0, 4 << stride, window.bytes].iter().all(|offset| owners(*offset).is_empty()));
+    }
+}
+
+#[test]
 fn a_wait_that_executes_commands_ends_at_its_deadline_and_when_it_is_told_to_stop() {
     let (_controller, volume) = alone("mem:4M,threads=1,lose-completion=1024-1031");
     let cached = cache(&volume);

@@ -54,6 +54,7 @@ inline place& here() {
 
 // Yields of a thread at a barrier before it sleeps until the last one arrives.
 constexpr uint32_t barrier_yields = 8;
+constexpr uint64_t long_yield_ns = 1'000'000;  // a yield of this length has given a time slice to another program, as the next would
 
 inline void barrier(std::atomic<uint32_t>& arrived, std::atomic<uint32_t>& generation, uint32_t count) {
   uint32_t g = generation.load(std::memory_order_acquire);
@@ -62,10 +63,13 @@ inline void barrier(std::atomic<uint32_t>& arrived, std::atomic<uint32_t>& gener
     generation.store(g + 1, std::memory_order_release);
     generation.notify_all();
   } else {
-    uint64_t yielded = 0;
+    uint64_t before = now_ns();
     for (uint32_t i = 0; i < barrier_yields; ++i) {
       if (generation.load(std::memory_order_acquire) != g) return;
-      if (!try_yield(now_ns(), yielded)) break;
+      yield();
+      const uint64_t now = now_ns();
+      if (now - before >= long_yield_ns) break;
+      before = now;
     }
     generation.wait(g, std::memory_order_acquire);
   }

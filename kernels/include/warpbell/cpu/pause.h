@@ -22,33 +22,21 @@ inline uint64_t now_ns() {
   return static_cast<uint64_t>(t.tv_sec) * 1000000000ull + static_cast<uint64_t>(t.tv_nsec);
 }
 
-// Executes a bounded number of commands that software devices have not executed yet. Returns their number.
-using assist_function = uint32_t (*)();
+// Executes a bounded number of commands that software devices have not executed yet. Takes the length of the thread's last yield in
+// nanoseconds, or 0, and the doorbell that it wrote last, or null. Returns the number of commands, or `contended` if there are none,
+// and other programs compute on the processors.
+using assist_function = uint32_t (*)(uint64_t yielded_ns, const void* doorbell);
+constexpr uint32_t contended = UINT32_MAX;
+
+// The doorbell that this thread wrote last: what it waits for is most likely there.
+inline const void*& last_doorbell() {
+  static thread_local const void* p = nullptr;
+  return p;
+}
 
 // Function of the host (host/assist.rs), or null in a program without software devices. The host sets it through the image.
 inline std::atomic<assist_function> assist{nullptr};
 inline void set_assist(assist_function f) { assist.store(f, std::memory_order_release); }
-
-constexpr uint64_t long_yield_ns = 1'000'000;  // a yield of this length has given a time slice to another program
-// Shortest and longest time after a long yield in which this thread does not yield. Each is twice the one before it, as long as the
-// first yield after it is long again.
-constexpr uint64_t contended_ns[2] = {50'000'000, 1'000'000'000};
-
-// Yields, unless this thread's yields are long at present. Returns false then. `now` is the time, and `yielded` that of the last
-// yield of this wait, or 0. Reading the clock can take longer than a yield, so each yield is measured by the next pause.
-inline bool try_yield(uint64_t now, uint64_t& yielded) {
-  static thread_local uint64_t contended_until = 0, period = 0;
-  if (yielded != 0 && now - yielded >= long_yield_ns) {
-    const bool lasts = now - contended_until < contended_ns[0];
-    period = !lasts ? contended_ns[0] : 2 * period < contended_ns[1] ? 2 * period : contended_ns[1];
-    contended_until = now + period;
-  }
-  yielded = 0;
-  if (now < contended_until) return false;
-  yielded = now;
-  yield();
-  return true;
-}
 
 // State of the pauses of one wait.
 struct pauses {
@@ -67,8 +55,13 @@ inline bool pause([[maybe_unused]] pauses& p) {
   WB_PAUSE();  // of state exploration (tests/device/explore_access.h)
   return false;
 #else
+  // Reading the clock can take longer than a yield, so each yield is measured by the next pause.
+  uint64_t now = p.yielded == 0 ? 0 : now_ns();
+  const uint64_t yielded = now == 0 ? 0 : now - p.yielded;
+  p.yielded = 0;
   const assist_function f = assist.load(std::memory_order_acquire);
-  if (f != nullptr && f() != 0) {
+  const uint32_t done = f == nullptr ? 0 : f(yielded, last_doorbell());
+  if (done != 0 && done != contended) {
     p = pauses{0, 0, looks_after_work};
     return false;
   }
@@ -76,10 +69,14 @@ inline bool pause([[maybe_unused]] pauses& p) {
     --p.looks;
     return false;
   }
-  const uint64_t now = now_ns();
+  if (now == 0) now = now_ns();
   if (p.since == 0) p.since = now;
   const uint64_t waited = now - p.since;
-  if (waited < yields_ns && try_yield(now, p.yielded)) return false;
+  if (waited < yields_ns && done != contended) {
+    p.yielded = now;
+    yield();
+    return false;
+  }
   uint64_t nap = waited / 4;
   nap = nap < nap_ns[0] ? nap_ns[0] : nap < nap_ns[1] ? nap : nap_ns[1];
   const timespec t = {0, static_cast<long>(nap)};

@@ -92,6 +92,7 @@ WB_FN void flush_to_devices() {
 #endif
 }
 template <class Word> WB_FN void mmio(Word* reg, Word v) {
+  cpu::last_doorbell() = reg;
   flush_to_devices();
   __atomic_store_n(reg, v, __ATOMIC_RELEASE);
   flush_to_devices();
