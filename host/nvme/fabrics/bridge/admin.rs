@@ -1,10 +1,10 @@
 //! Admin commands of the driver: those about queues are for this host, the others go to the remote controller.
 
 use super::super::commands::{Command, Direction, Finished, Place};
-use super::super::driver_memory::{DriverMemory, Scratch};
+use super::super::driver_memory::{DriverMemory, PAGE_SHIFT, Scratch};
 use super::Message;
 use super::manager::Manager;
-use crate::nvme::ring_service::{Answer, RingSetup};
+use crate::nvme::ring_service::{Answer, RingSetup, new_queue};
 use crate::wire::nvme::fabrics::OPCODE;
 use crate::wire::nvme::identify::IdentifyNamespace;
 use crate::wire::nvme::{IDENTIFY_BYTES, SqEntry, Status, admin, cns, feature, status};
@@ -16,8 +16,6 @@ const BATCH: u32 = 16;
 const MOST_LOG_BYTES: u32 = 1 << 20;
 /// Offset of MDTS in the Identify Controller data.
 const MDTS: usize = 77;
-/// Bit in dword 11: the queue is contiguous in memory, as CAP.CQR requires.
-const PHYSICALLY_CONTIGUOUS: u32 = 1;
 /// Results of Abort.
 const ABORTED: u32 = 0;
 const NOT_ABORTED: u32 = 1;
@@ -28,19 +26,20 @@ impl Manager {
         let core = self.core.clone();
         let mut any = false;
         for _ in 0..BATCH {
-            let Some(r) = &mut self.rings else { break };
-            if r.sq.available(&*core) == 0 || r.cq.room(1, &*core) == 0 {
+            if !self.admin.has_command(&*core) {
                 break;
             }
-            if core.table.generation() != self.table.generation {
+            if self.admin.is_stale() {
                 return any;
             }
-            let has_room = self.up().is_none_or(|a| a.admin.has_room());
-            let Some(r) = self.rings.as_mut().filter(|_| has_room) else { break };
+            if !self.up().is_none_or(|a| a.admin.has_room()) {
+                break;
+            }
+            let Some(e) = self.admin.take() else { break };
+            if let Some(r) = &mut self.admin.rings {
+                r.cq.held += 1;
+            }
             any = true;
-            let e = r.sq.peek(0);
-            r.sq.consume();
-            r.cq.held += 1;
             self.execute(&e);
         }
         any
@@ -68,45 +67,24 @@ impl Manager {
 
     // --- queues ------------------------------------------------------------------------------------------------------
 
-    fn setup(&self, e: &SqEntry, entry_bytes: usize) -> Result<RingSetup, Status> {
-        let (id, size) = (e.cdw10 as u16, e.cdw10 >> 16);
-        if id == 0 || id > self.core.pairs {
-            return Err(status::INVALID_QUEUE_ID.dnr());
-        }
-        if size == 0 || size >= self.core.limits.queue_entries {
-            return Err(status::INVALID_QUEUE_SIZE.dnr());
-        }
-        if e.cdw11 & PHYSICALLY_CONTIGUOUS == 0 {
-            return Err(status::INVALID_FIELD.dnr());
-        }
-        if e.prp1 & 0xfff != 0 {
-            return Err(status::INVALID_PRP_OFFSET.dnr());
-        }
-        let setup = RingSetup { id, address: e.prp1, entries: size + 1 };
-        let memory = DriverMemory::new(&self.table, self.core.mover);
-        match memory.reaches(setup.address, setup.entries as usize * entry_bytes) {
-            true => Ok(setup),
-            false => Err(status::DATA_TRANSFER_ERROR.dnr()),
-        }
+    /// Returns the ring of the queue that a command creates, after checking it.
+    fn setup(&self, e: &SqEntry, exists: bool, entry_bytes: usize) -> Result<RingSetup, Status> {
+        let setup = new_queue(e, self.core.pairs, exists, self.core.limits.queue_entries)?;
+        self.admin.check_memory(e, &setup, entry_bytes, PAGE_SHIFT)?;
+        Ok(setup)
     }
 
     fn create_cq(&mut self, e: &SqEntry) -> Result<(), Status> {
-        let setup = self.setup(e, 16)?;
-        if self.cqs.contains_key(&setup.id) {
-            return Err(status::INVALID_QUEUE_ID.dnr());
-        }
-        self.core.doorbells.clear(setup.id);
-        self.core.existing.set(setup.id, true, true);
+        let setup = self.setup(e, self.cqs.contains_key(&(e.cdw10 as u16)), 16)?;
+        self.core.shell.doorbells.clear(setup.id);
+        self.core.shell.existing.set(setup.id, true, true);
         self.cqs.insert(setup.id, setup);
         Ok(())
     }
 
     /// Creates a submission queue: connects the queue pair. Pairs are one to one, as on message-based transports.
     fn create_sq(&mut self, e: &SqEntry) -> Result<(), Status> {
-        let setup = self.setup(e, 64)?;
-        if self.sqs.contains_key(&setup.id) {
-            return Err(status::INVALID_QUEUE_ID.dnr());
-        }
+        let setup = self.setup(e, self.sqs.contains_key(&(e.cdw10 as u16)), 64)?;
         let cq =
             *self.cqs.get(&setup.id).filter(|cq| e.cdw11 >> 16 == u32::from(cq.id)).ok_or(status::INVALID_CQ.dnr())?;
         let kernels = self.core.kernels.lock().get(&setup.id).cloned();
@@ -116,9 +94,9 @@ impl Manager {
                 self.core.report(error);
                 status::HOST_PATHING_ERROR
             })?,
-            None => self.core.thread_of(setup.id).send(Message::Add(setup, cq, queue)),
+            None => self.core.shell.thread_of(setup.id).send(Message::Add(setup, cq, queue)),
         }
-        self.core.existing.set(setup.id, false, true);
+        self.core.shell.existing.set(setup.id, false, true);
         self.sqs.insert(setup.id, setup);
         Ok(())
     }
@@ -127,11 +105,11 @@ impl Manager {
         let id = e.cdw10 as u16;
         self.sqs.remove(&id).ok_or(status::INVALID_QUEUE_ID.dnr())?;
         if self.core.end_kernel_queue(id) {
-            self.core.existing.set(id, false, false);
+            self.core.shell.existing.set(id, false, false);
             return Ok(());
         }
-        let removed = self.request(self.core.thread_of(id), |reply| Message::Remove(id, reply));
-        self.core.existing.set(id, false, false);
+        let removed = self.core.shell.request_for(id, |reply| Message::Remove(id, reply));
+        self.core.shell.existing.set(id, false, false);
         removed.ok_or(status::INTERNAL_ERROR)
     }
 
@@ -143,7 +121,7 @@ impl Manager {
         self.cqs.remove(&id).ok_or(status::INVALID_QUEUE_ID.dnr())?;
         // Of a queue that kernels were to drive, and that was not connected.
         self.core.end_kernel_queue(id);
-        self.core.existing.set(id, true, false);
+        self.core.shell.existing.set(id, true, false);
         Ok(())
     }
 
@@ -156,9 +134,9 @@ impl Manager {
             Ok(None) => return,
             Err(status) => return self.answer(e.cid(), Err(status)),
         };
-        let table = self.table.clone();
+        let table = self.admin.table.clone();
         let core = self.core.clone();
-        let memory = DriverMemory::new(&table, core.mover);
+        let memory = DriverMemory::new(&table, core.shell.mover);
         let submitted = self.up().map(|a| a.admin.submit(command, &memory));
         match submitted {
             Some(Ok(Ok(_))) => {}
@@ -200,7 +178,7 @@ impl Manager {
                     _ if !self.sqs.contains_key(&queue) => None,
                     // Kernels give commands the identifiers that are on the wire.
                     _ if self.core.kernels.lock().contains_key(&queue) => Some(cid),
-                    _ => self.request(self.core.thread_of(queue), |reply| Message::Find(queue, cid, reply)).flatten(),
+                    _ => self.core.shell.request_for(queue, |reply| Message::Find(queue, cid, reply)).flatten(),
                 };
                 let Some(found) = found else {
                     self.answer(e.cid(), Ok(NOT_ABORTED));
@@ -261,8 +239,8 @@ impl Manager {
 
     /// Learns the formats of namespaces from Identify data, and converts MDTS to the unit that the driver sees.
     fn on_identify(&mut self, e: &SqEntry) {
-        let table = self.table.clone();
-        let memory = DriverMemory::new(&table, self.core.mover);
+        let table = self.admin.table.clone();
+        let memory = DriverMemory::new(&table, self.core.shell.mover);
         let (mut page, mut scratch) = (vec![0; IDENTIFY_BYTES], Scratch::default());
         let bytes = IDENTIFY_BYTES as u32;
         if memory.load(e, bytes, 0, &mut page, &mut scratch).is_err() {

@@ -127,7 +127,7 @@ impl Manager {
     pub(super) fn on_event(&mut self, f: &Finished) {
         self.events.at_controller.is_requested = false;
         if !f.status.is_success() {
-            tracing::debug!(device = %self.core.name, status = %f.status, "an asynchronous event request failed");
+            tracing::debug!(device = %self.core.shell.name, status = %f.status, "an asynchronous event request failed");
             self.events.at_controller.refused = Some(f.status);
             for cid in std::mem::take(&mut self.events.held) {
                 self.answer(cid, Err(f.status));
@@ -149,7 +149,7 @@ impl Manager {
         e.reads_access = false;
         if !f.status.is_success() {
             // The controller tells no further change before the log page was read.
-            tracing::warn!(device = %self.core.name, status = %f.status, "the access states were not read");
+            tracing::warn!(device = %self.core.shell.name, status = %f.status, "the access states were not read");
             (e.access_changed, e.read_after) = (true, Some(Instant::now() + READ_AGAIN));
             return;
         }
@@ -160,12 +160,12 @@ impl Manager {
         match log {
             Ok(log) => {
                 let access = Access::of(&log, self.core.config.namespace);
-                tracing::debug!(device = %self.core.name, ?access, "access states changed");
+                tracing::debug!(device = %self.core.shell.name, ?access, "access states changed");
                 if let Some(Err(error)) = access.map(|a| a.check(self.peer())) {
                     self.on_loss(error);
                 }
             }
-            Err(reason) => tracing::warn!(device = %self.core.name, reason, "the access states were not read"),
+            Err(reason) => tracing::warn!(device = %self.core.shell.name, reason, "the access states were not read"),
         }
     }
 }

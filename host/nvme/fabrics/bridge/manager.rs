@@ -10,20 +10,16 @@ use super::super::paths::Paths;
 use super::super::queue::{Queue, admin};
 use super::events::Events;
 use super::kernels::KernelQueue;
-use super::{Core, Flow, Message, READY, change_status};
+use super::{Core, Flow, Message};
 use crate::idle::{self, Idle, Pace, Pause};
-use crate::nvme::ring_service::{Answer, Cq, Mailbox, RingSetup, Snapshot, SubmissionRing, copy};
+use crate::nvme::ring_service::{AdminQueue, Answer, Lifecycle, RingSetup, Shell};
 use crate::wire::nvme::fabrics::property_get;
-use crate::wire::nvme::{Status, admin as opcode, cc, csts, register, status};
+use crate::wire::nvme::{Status, admin as opcode, csts, register, status};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-/// Longest time to wait for a service thread.
-const THREAD_LIMIT: Duration = Duration::from_secs(5);
-/// Interval at which that wait checks whether the controller is being closed.
-const SLICE: Duration = Duration::from_millis(10);
 /// Pauses of the thread while there is nothing to do.
 const PACE: Pace =
     Pace { spin: Duration::ZERO, yields: 100, naps: [Duration::from_micros(50), Duration::from_millis(1)] };
@@ -31,16 +27,12 @@ const PACE: Pace =
 const LONG_NAP: Duration = Duration::from_millis(100);
 /// Interval between two looks at the connections of kernels.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// Interval between two attempts to connect a queue whose earlier connection the target still has.
+const CONNECT_INTERVAL: Duration = Duration::from_millis(10);
 /// Time in which a target notices that a connection was closed.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time for messages to a target that is left anyway.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// The admin queue in memory.
-pub(super) struct AdminRings {
-    pub(super) sq: SubmissionRing,
-    pub(super) cq: Cq,
-}
 
 /// State of the association.
 pub(super) enum Link {
@@ -102,10 +94,8 @@ pub(super) struct Manager {
     pub(super) core: Arc<Core>,
     pub(super) paths: Paths,
     pub(super) facts: Facts,
-    /// Index of this reader of the address table.
-    reader: usize,
-    pub(super) table: Arc<Snapshot>,
-    pub(super) rings: Option<AdminRings>,
+    /// The admin queue in memory.
+    pub(super) admin: AdminQueue,
     pub(super) link: Link,
     /// When the association was established.
     pub(super) established_at: Instant,
@@ -116,7 +106,6 @@ pub(super) struct Manager {
     pub(super) features: BTreeMap<u8, u32>,
     pub(super) events: Events,
     pub(super) finished: Vec<Finished>,
-    cc: u32,
     /// Keep Alive: the next time to send it, and the time since which a response is due.
     pub(super) next_keep_alive: Instant,
     pub(super) pending_keep_alive: Option<Instant>,
@@ -128,9 +117,7 @@ impl Manager {
         Self {
             paths,
             facts: Facts::new(&established),
-            reader: core.mail.len(),
-            table: core.table.snapshot(),
-            rings: None,
+            admin: AdminQueue::new(&core.shell),
             link: Link::Prepared(Box::new(established)),
             established_at: Instant::now(),
             cqs: BTreeMap::new(),
@@ -138,7 +125,6 @@ impl Manager {
             features: BTreeMap::new(),
             events: Events::default(),
             finished: Vec::new(),
-            cc: 0,
             next_keep_alive: Instant::now() + core.config.keep_alive / 2,
             pending_keep_alive: None,
             next_poll: Instant::now(),
@@ -149,14 +135,14 @@ impl Manager {
     /// Runs until the controller is closed.
     pub(super) fn run(mut self) {
         let mut idle = Idle::new(PACE);
-        while !self.core.stops() {
+        while !self.core.shell.stops() {
             if self.round() {
                 idle.busy();
                 continue;
             }
             match (idle.next(), &self.link) {
                 (Pause::Nap(nap), Link::Up(e)) => idle::wait(&[e.association.admin.descriptor()], nap),
-                (Pause::Nap(_), _) if self.rings.is_none() => std::thread::park_timeout(LONG_NAP),
+                (Pause::Nap(_), _) if self.admin.rings.is_none() => std::thread::park_timeout(LONG_NAP),
                 (pause, _) => pause.make(std::thread::park_timeout),
             }
         }
@@ -165,14 +151,7 @@ impl Manager {
 
     /// Processes all pending work. Returns true if there was any.
     fn round(&mut self) -> bool {
-        if self.core.table.generation() != self.table.generation {
-            self.refresh();
-        }
-        let writes = self.core.registers.take_configurations();
-        let mut busy = !writes.is_empty();
-        for value in writes {
-            self.configure(value);
-        }
+        let mut busy = self.follow_registers();
         self.poll_kernel_connections();
         let loss = self.core.loss.lock().take();
         if let Some(error) = loss {
@@ -183,28 +162,18 @@ impl Manager {
         busy |= self.poll_admin();
         self.follow_events();
         self.keep_alive();
-        if self.core.registers.csts.load(Ordering::Relaxed) & READY != 0 {
+        if self.core.shell.registers.csts.load(Ordering::Relaxed) & csts::RDY != 0 {
             busy |= self.serve();
         }
         busy | self.try_reconnect()
     }
 
-    fn refresh(&mut self) {
-        self.table = self.core.table.snapshot();
-        let table = &*self.table;
-        if self.rings.as_mut().is_some_and(|r| !(r.sq.resolve(table) && r.cq.resolve(table))) {
-            self.rings = None;
-            change_status(&self.core, csts::CFS, 0);
-        }
-        self.core.table.announce(self.reader, self.table.generation);
-    }
-
     /// Executes a step that takes long and accesses no memory of commands. Unmappings do not wait for this thread meanwhile.
     pub(super) fn without_memory<T>(&mut self, step: impl FnOnce(&mut Self) -> T) -> T {
-        self.core.table.retire(self.reader);
+        self.admin.retire();
         let done = step(self);
         // A snapshot that is taken from here on is one that an unmapping waits for.
-        self.core.table.announce(self.reader, self.table.generation);
+        self.admin.announce();
         self.refresh();
         done
     }
@@ -226,104 +195,14 @@ impl Manager {
         *self.core.flow.lock() = flow;
     }
 
-    // --- registers ---------------------------------------------------------------------------------------------------
-
-    /// Processes a write to CC (NVMe Base 2.1, 3.1.4.5).
-    fn configure(&mut self, value: u32) {
-        let old = std::mem::replace(&mut self.cc, value);
-        match (old & cc::EN != 0, value & cc::EN != 0) {
-            (false, true) => self.enable(),
-            (true, false) => self.reset(),
-            _ => {}
-        }
-        if value & cc::SHN_MASK != 0 && old & cc::SHN_MASK != value & cc::SHN_MASK {
-            self.shut_down();
-        }
-    }
-
-    fn enable(&mut self) {
-        let core = self.core.clone();
-        let r = &core.registers;
-        r.csts.store(0, Ordering::SeqCst);
-        let aqa = r.aqa.load(Ordering::SeqCst);
-        let setup = |address: u64, size: u32| RingSetup { id: 0, address, entries: (size & 0xfff) + 1 };
-        let sq = setup(r.asq.load(Ordering::SeqCst), aqa);
-        let cq = setup(r.acq.load(Ordering::SeqCst), aqa >> 16);
-        let complaint = [
-            (self.cc >> 7 & 0xf != 0, "CC.MPS is larger than CAP.MPSMAX"),
-            (self.cc >> 4 & 7 != 0, "CC.CSS is not the NVM command set"),
-            (sq.entries < 2 || cq.entries < 2, "AQA names a queue of one entry"),
-            ((sq.address | cq.address) & 0xfff != 0, "ASQ or ACQ is not aligned to a page"),
-        ];
-        if let Some((_, reason)) = complaint.iter().find(|(bad, _)| *bad) {
-            return self.fail((*reason).to_owned());
-        }
-        core.doorbells.clear(0);
-        self.refresh();
-        let (Some(sq), Some(cq)) = (SubmissionRing::new(sq, &self.table), Cq::new(cq, &self.table)) else {
-            return self.fail("ASQ or ACQ is not mapped".to_owned());
-        };
-        self.rings = Some(AdminRings { sq, cq });
-        let prepared = std::mem::replace(&mut self.link, Link::None);
-        let association = match prepared {
-            Link::Prepared(e) => Ok(e),
-            _ => self.associate(),
-        };
-        match association {
-            Ok(e) => {
-                self.establish(e);
-                change_status(&core, READY, 0);
-            }
-            Err(e) => self.fail(e.to_string()),
-        }
-    }
-
-    /// Ends the association, which deletes all queues (NVMe Base 2.1, 3.7.2).
-    fn reset(&mut self) {
-        let core = self.core.clone();
-        self.disconnect();
-        for m in &core.mail {
-            self.request(m, Message::Reset);
-        }
-        self.rings = None;
-        for id in std::mem::take(&mut self.sqs).into_keys() {
-            core.end_kernel_queue(id);
-            core.existing.set(id, false, false);
-            core.doorbells.clear(id);
-        }
-        for id in std::mem::take(&mut self.cqs).into_keys() {
-            core.existing.set(id, true, false);
-            core.doorbells.clear(id);
-        }
-        core.doorbells.clear(0);
-        self.events = Events::default();
-        self.finished.clear();
-        self.features.clear();
-        *core.loss.lock() = None;
-        *core.failure.lock() = None;
-        self.set_flow(Flow::Open);
-        core.registers.csts.store(0, Ordering::SeqCst);
-    }
-
     /// Disables the remote controller, if it can be reached, and drops the admin queue.
     fn disconnect(&mut self) {
         if let Link::Up(mut e) | Link::Prepared(mut e) = std::mem::replace(&mut self.link, Link::None) {
             // The connection ends in any case, and the target drops the association with it.
             if let Err(error) = e.association.disable(DISCONNECT_TIMEOUT) {
-                tracing::debug!(device = %self.core.name, %error, "the controller was not disabled");
+                tracing::debug!(device = %self.core.shell.name, %error, "the controller was not disabled");
             }
         }
-    }
-
-    /// Processes a shutdown notification (NVMe Base 2.1, 3.6.2).
-    fn shut_down(&mut self) {
-        let name = self.core.name.clone();
-        if let Some(a) = self.up()
-            && let Err(error) = a.shut_down()
-        {
-            tracing::warn!(device = %name, %error, "the controller did not report the end of its shutdown");
-        }
-        change_status(&self.core, csts::SHST_COMPLETE, csts::SHST_MASK);
     }
 
     // --- the association ---------------------------------------------------------------------------------------------
@@ -357,8 +236,8 @@ impl Manager {
     fn poll_admin(&mut self) -> bool {
         let core = self.core.clone();
         let (Link::Up(e) | Link::Prepared(e)) = &mut self.link else { return false };
-        let table = self.table.clone();
-        let memory = DriverMemory::new(&table, core.mover);
+        let table = self.admin.table.clone();
+        let memory = DriverMemory::new(&table, core.shell.mover);
         let moved = e.association.admin.progress(&memory, &mut self.finished);
         let mut finished = std::mem::take(&mut self.finished);
         let any = !finished.is_empty();
@@ -385,12 +264,12 @@ impl Manager {
             opcode::ASYNC_EVENT_REQUEST => self.on_event(f),
             opcode::GET_LOG_PAGE => self.on_access_log(f),
             _ if f.status.is_success() && f.result as u32 & csts::CFS != 0 => {
-                tracing::warn!(device = %self.core.name, csts = f.result, "the controller reports a fatal status");
+                tracing::warn!(device = %self.core.shell.name, csts = f.result, "the controller reports a fatal status");
                 self.tear_down(status::HOST_PATHING_ERROR);
                 self.link = Link::Failed;
                 self.set_flow(Flow::Closed);
                 self.close_kernels(true);
-                change_status(&self.core, csts::CFS, 0);
+                self.core.shell.registers.change_status(csts::CFS, 0);
             }
             _ => {}
         }
@@ -411,7 +290,7 @@ impl Manager {
         let kernels = self.core.kernels.lock().clone();
         for (id, k) in kernels {
             if let Some(error) = k.poll() {
-                tracing::debug!(device = %self.core.name, queue = id, %error, "connection of kernels lost");
+                tracing::debug!(device = %self.core.shell.name, queue = id, %error, "connection of kernels lost");
                 return self.core.report(error);
             }
             if !k.wants_connection() {
@@ -440,9 +319,9 @@ impl Manager {
                 Err(FabricsError::Refused { status: s, .. })
                     if s.without_flags() == status::SEQUENCE_ERROR
                         && started.elapsed() < CLOSE_TIMEOUT
-                        && !core.stops() =>
+                        && !core.shell.stops() =>
                 {
-                    std::thread::sleep(SLICE);
+                    std::thread::sleep(CONNECT_INTERVAL);
                 }
                 other => break other,
             }
@@ -457,37 +336,79 @@ impl Manager {
         }
     }
 
-    /// Sends a message and waits for its reply. Returns `None` if no reply comes in time.
-    pub(super) fn request<T>(
-        &self,
-        to: &Mailbox<Message>,
-        message: impl FnOnce(mpsc::Sender<T>) -> Message,
-    ) -> Option<T> {
-        let (sender, answer) = mpsc::channel();
-        to.send(message(sender));
-        let deadline = Instant::now() + THREAD_LIMIT;
-        while Instant::now() < deadline && !self.core.stops() {
-            match answer.recv_timeout(SLICE) {
-                Ok(a) => return Some(a),
-                Err(mpsc::RecvTimeoutError::Timeout) => to.wake(),
-                Err(mpsc::RecvTimeoutError::Disconnected) => return None,
-            }
-        }
-        None
-    }
-
     /// Posts a completion of the admin queue. Its place is reserved.
     pub(super) fn post(&mut self, cid: u16, answer: Answer) {
-        if let Some(r) = &mut self.rings {
-            copy::publish();
+        if let Some(r) = &mut self.admin.rings {
             r.cq.held -= 1;
-            r.cq.post(0, r.sq.head(), cid, answer, false);
         }
+        self.admin.post(cid, answer);
     }
 }
 
-impl Drop for Manager {
-    fn drop(&mut self) {
-        self.core.table.retire(self.reader);
+impl Lifecycle for Manager {
+    type Message = Message;
+
+    fn shell(&self) -> &Shell<Message> {
+        &self.core.shell
+    }
+
+    fn admin(&mut self) -> &mut AdminQueue {
+        &mut self.admin
+    }
+
+    fn reset_message(reply: mpsc::Sender<()>) -> Message {
+        Message::Reset(reply)
+    }
+
+    fn on_invalid(&mut self, reason: &'static str) {
+        self.fail(reason.to_owned());
+    }
+
+    fn on_enabled(&mut self, _: u32) {
+        let prepared = std::mem::replace(&mut self.link, Link::None);
+        let association = match prepared {
+            Link::Prepared(e) => Ok(e),
+            _ => self.associate(),
+        };
+        match association {
+            Ok(e) => {
+                self.establish(e);
+                self.core.shell.registers.change_status(csts::RDY, 0);
+            }
+            Err(e) => self.fail(e.to_string()),
+        }
+    }
+
+    /// Ends the association.
+    fn on_disable(&mut self) {
+        self.disconnect();
+        for id in std::mem::take(&mut self.sqs).into_keys() {
+            self.core.end_kernel_queue(id);
+        }
+    }
+
+    fn on_reset(&mut self, _: usize) {
+        self.cqs.clear();
+        self.events = Events::default();
+        self.finished.clear();
+        self.features.clear();
+        *self.core.loss.lock() = None;
+        *self.core.failure.lock() = None;
+        self.set_flow(Flow::Open);
+        self.core.shell.registers.csts.store(0, Ordering::SeqCst);
+    }
+
+    fn on_shutdown(&mut self) {
+        let core = self.core.clone();
+        if let Some(a) = self.up()
+            && let Err(error) = a.shut_down()
+        {
+            tracing::warn!(device = %core.shell.name, %error, "the controller did not report the end of its shutdown");
+        }
+        core.shell.registers.change_status(csts::SHST_COMPLETE, csts::SHST_MASK);
+    }
+
+    fn on_unmapped(&mut self) {
+        self.core.shell.registers.change_status(csts::CFS, 0);
     }
 }

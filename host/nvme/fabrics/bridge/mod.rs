@@ -20,26 +20,19 @@ use super::tcp::TcpTransport;
 use super::{FabricsConfig, FabricsError};
 use crate::memory::{DmaError, DmaRegion, Region, RemoteMemory, Space};
 use crate::nvme::ring_service::address::Streaming;
-use crate::nvme::ring_service::{
-    AddressTable, Doorbells, HasDoorbells, Mailbox, Mover, QueueBits, Registers, RingSetup, Written,
-};
+use crate::nvme::ring_service::{Doorbells, HasDoorbells, Registers, RingSetup, Shell, Threads, capabilities};
 use crate::nvme::{Attachment, CapsulePlan, CapsuleQueue, CapsuleQueues, DmaSpace, DoorbellPages, Port, PortError};
-use crate::wire::nvme::{Cap, cc, csts, register};
+use crate::wire::nvme::{Cap, cc, register};
 use formats::Formats;
 use kernels::{KernelCounters, KernelQueue, KernelQueues};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, mpsc};
-use std::thread::{JoinHandle, Thread};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 
 /// Doorbells are 128 bytes apart: two that different threads poll never share a cache line, nor a pair of lines.
 const STRIDE: u8 = 5;
 /// Number of I/O queue pairs that are requested unless the options limit them.
 const DEFAULT_QUEUES: u16 = 128;
-/// Longest time to wait for the threads when the last handle is dropped.
-const STOP_LIMIT: Duration = Duration::from_secs(10);
-
 /// Message of the manager to a service thread.
 enum Message {
     /// A new queue pair: its rings, and its connection.
@@ -69,20 +62,12 @@ enum Flow {
 
 /// State that the threads and the users share.
 struct Core {
-    name: String,
+    shell: Shell<Message>,
     config: FabricsConfig,
-    registers: Registers,
-    doorbells: Doorbells,
-    table: Arc<AddressTable>,
-    mover: Mover,
-    stop: AtomicBool,
-    existing: QueueBits,
     formats: Formats,
     /// Registration of memory, if kernels can drive connections of the transport.
     registrar: Option<Arc<dyn Registrar>>,
     kernels: KernelQueues,
-    mail: Box<[Mailbox<Message>]>,
-    manager: OnceLock<Thread>,
     flow: Mutex<Flow>,
     /// First error of a connection since the association was established.
     loss: Mutex<Option<FabricsError>>,
@@ -142,16 +127,6 @@ pub struct Counters {
 }
 
 impl Core {
-    fn thread_of(&self, queue: u16) -> &Mailbox<Message> {
-        &self.mail[usize::from(queue.wrapping_sub(1)) % self.mail.len()]
-    }
-
-    fn wake_manager(&self) {
-        if let Some(t) = self.manager.get() {
-            t.unpark();
-        }
-    }
-
     fn flow(&self) -> Flow {
         *self.flow.lock()
     }
@@ -159,15 +134,9 @@ impl Core {
     /// Reports the loss of a connection. The manager recovers all of them.
     fn report(&self, error: FabricsError) {
         self.loss.lock().get_or_insert(error);
-        self.wake_manager();
+        self.shell.wake_manager();
     }
 
-    fn stops(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-}
-
-impl Core {
     /// Ends a queue of kernels for good. Returns false if there is none.
     fn end_kernel_queue(&self, queue: u16) -> bool {
         let Some(k) = self.kernels.lock().remove(&queue) else { return false };
@@ -181,7 +150,7 @@ impl Core {
 
 impl HasDoorbells for Core {
     fn doorbells(&self) -> &Doorbells {
-        &self.doorbells
+        &self.shell.doorbells
     }
 
     fn invalid_value(&self) {
@@ -192,33 +161,19 @@ impl HasDoorbells for Core {
 /// Ends the threads when its last clone is dropped.
 struct Handle {
     core: Arc<Core>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Threads,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.core.stop.store(true, Ordering::SeqCst);
-        let threads = std::mem::take(&mut *self.threads.lock());
-        let deadline = Instant::now() + STOP_LIMIT;
-        while threads.iter().any(|t| !t.is_finished()) && Instant::now() < deadline {
-            self.core.wake_manager();
-            self.core.mail.iter().for_each(Mailbox::wake);
-            std::thread::sleep(Duration::from_micros(50));
-        }
-        for t in threads {
-            if !t.is_finished() {
-                // It is in a system call that does not return. The thread keeps the memory that it uses.
-                tracing::error!(device = %self.core.name, "a thread did not end within {STOP_LIMIT:?}");
-            } else if t.join().is_err() {
-                tracing::error!(device = %self.core.name, "a thread panicked");
-            }
-        }
+        self.core.shell.stop();
+        self.threads.join(&self.core.shell);
     }
 }
 
 impl std::fmt::Debug for Handle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "RemoteController({})", self.core.name)
+        write!(f, "RemoteController({})", self.core.shell.name)
     }
 }
 
@@ -269,21 +224,20 @@ impl RemoteController {
         let threads = config.service_threads().min(pairs.into());
         let system = |what| move |source| FabricsError::System { what, source };
         let core = Arc::new(Core {
-            registers: Registers::new(
-                capabilities(&established.association, config, &limits, transport.registrar().is_some()),
-                established.association.version,
-            ),
-            doorbells: Doorbells::new(pairs, STRIDE).map_err(system("memory for doorbells"))?,
-            // The manager is a reader too.
-            table: Arc::new(AddressTable::new(name.clone(), Streaming::Auto, threads + 1)),
-            mover: Mover::detect(),
-            stop: AtomicBool::new(false),
-            existing: QueueBits::new(pairs),
+            shell: Shell::new(
+                name,
+                Registers::new(
+                    driver_capabilities(&established.association, config, &limits, transport.registrar().is_some()),
+                    established.association.version,
+                ),
+                (pairs, STRIDE),
+                Streaming::Auto,
+                threads,
+            )
+            .map_err(system("memory for doorbells"))?,
             formats: Formats::default(),
             registrar: transport.registrar().cloned(),
             kernels: KernelQueues::default(),
-            mail: (0..threads).map(|_| Mailbox::default()).collect(),
-            manager: OnceLock::new(),
             flow: Mutex::new(Flow::Open),
             loss: Mutex::new(None),
             last_loss: Mutex::new(None),
@@ -295,28 +249,20 @@ impl RemoteController {
             pairs,
             counters: Shared::default(),
             config: config.clone(),
-            name,
         });
-        let handle = Arc::new(Handle { core: core.clone(), threads: Mutex::default() });
-        let mut readers = Vec::with_capacity(threads + 1);
-        let mut start = |name: String, cell: &OnceLock<Thread>, work: Box<dyn FnOnce() + Send>| {
-            let started = std::thread::Builder::new().name(name).spawn(work);
-            let thread = started.map_err(system("a thread that carries commands"))?;
-            readers.push(thread.thread().clone());
-            // Each cell is set once, here.
-            let _ = cell.set(thread.thread().clone());
-            handle.threads.lock().push(thread);
-            Ok::<_, FabricsError>(())
-        };
-        for (index, mail) in core.mail.iter().enumerate() {
+        let handle = Handle { core: core.clone(), threads: Threads::default() };
+        let no_thread = system("a thread that carries commands");
+        for index in 0..threads {
             let service = service::Service::new(core.clone(), index);
-            start(format!("wb-nvmf-{index}"), &mail.thread, Box::new(move || service.run()))?;
+            let started = handle.threads.start(&core.shell, index, format!("wb-nvmf-{index}"), move || service.run());
+            started.map_err(no_thread)?;
         }
         let manager = manager::Manager::new(core.clone(), paths, established);
-        start("wb-nvmf-admin".into(), &core.manager, Box::new(move || manager.run()))?;
-        core.table.set_readers(readers);
-        tracing::debug!(device = %core.name, threads, pairs, "connected");
-        Ok(Self(handle))
+        let started = handle.threads.start(&core.shell, threads, "wb-nvmf-admin".into(), move || manager.run());
+        started.map_err(no_thread)?;
+        handle.threads.all_started(&core.shell);
+        tracing::debug!(device = %core.shell.name, threads, pairs, "connected");
+        Ok(Self(Arc::new(handle)))
     }
 
     /// Returns the registers and the address space for a driver.
@@ -363,9 +309,7 @@ impl RemoteController {
 }
 
 /// Returns the Controller Capabilities for the driver: those of the remote controller that hold for queues in memory.
-fn capabilities(a: &Association, config: &FabricsConfig, limits: &Limits, by_kernels: bool) -> u64 {
-    const CONTIGUOUS_QUEUES: u64 = 1 << 16;
-    const NVM_COMMAND_SET: u64 = 1 << 37;
+fn driver_capabilities(a: &Association, config: &FabricsConfig, limits: &Limits, by_kernels: bool) -> u64 {
     const { assert!(PAGE_SHIFT == 12) };
     // Kernels have as many commands in flight as a queue has entries, less one.
     let entries = match (limits.max_commands, by_kernels) {
@@ -376,26 +320,11 @@ fn capabilities(a: &Association, config: &FabricsConfig, limits: &Limits, by_ker
     let ports = config.addresses().count() as u128;
     let steps = (config.connect_timeout.as_millis() * 4 * ports).div_ceil(500).min(255) as u64;
     let timeout = (u64::from(a.cap.timeout_units()) + steps).min(255);
-    u64::from(entries - 1) | CONTIGUOUS_QUEUES | timeout << 24 | u64::from(STRIDE) << 32 | NVM_COMMAND_SET
+    capabilities(entries, timeout, STRIDE, 0)
 }
 
 #[derive(Debug)]
 struct RemotePort(Arc<Handle>);
-
-impl RemotePort {
-    fn doorbell(&self, offset: u32, value: u32) {
-        let core = &self.0.core;
-        let target = core.doorbells.word(offset).zip(core.doorbells.which(offset));
-        let Some((word, (queue, _))) = target.filter(|(_, (q, c))| core.existing.contains(*q, *c)) else {
-            return core.invalid_value();
-        };
-        word.store(value, Ordering::Release);
-        match queue {
-            0 => core.wake_manager(),
-            q => core.thread_of(q).wake(),
-        }
-    }
-}
 
 impl Port for RemotePort {
     fn read32(&self, offset: u32) -> Result<u32, PortError> {
@@ -404,29 +333,25 @@ impl Port for RemotePort {
         if offset == register::CSTS
             && let Some(reason) = &*core.failure.lock()
         {
-            return Err(PortError::Lost { device: core.name.clone(), offset, reason: reason.clone() });
+            return Err(PortError::Lost { device: core.shell.name.clone(), offset, reason: reason.clone() });
         }
-        Ok(core.registers.read(offset))
+        Ok(core.shell.registers.read(offset))
     }
 
     fn write32(&self, offset: u32, value: u32) -> Result<(), PortError> {
         let core = &self.0.core;
-        match core.registers.write(offset, value) {
-            Written::Configuration => {
-                if value & cc::EN == 0 {
-                    // A reset connects again. Until the manager has processed it, the controller is still ready.
-                    *core.failure.lock() = None;
-                }
-                core.wake_manager();
-            }
-            Written::Doorbell => self.doorbell(offset, value),
-            Written::Stored => {}
+        if offset == register::CC && value & cc::EN == 0 {
+            // A reset connects again. Until the manager has processed it, the controller is still ready.
+            *core.failure.lock() = None;
+        }
+        if !core.shell.write(offset, value) {
+            core.invalid_value();
         }
         Ok(())
     }
 
     fn doorbells(&self) -> Option<DoorbellPages> {
-        self.0.core.doorbells.window()
+        self.0.core.shell.doorbells.window()
     }
 
     fn remote_capabilities(&self) -> Option<Cap> {
@@ -438,7 +363,7 @@ impl Port for RemotePort {
     }
 
     fn name(&self) -> String {
-        self.0.core.name.clone()
+        self.0.core.shell.name.clone()
     }
 
     fn kind(&self) -> &'static str {
@@ -465,17 +390,17 @@ struct RemoteDma(Arc<Handle>);
 
 impl DmaSpace for RemoteDma {
     fn allocate(&self, space: &Space, bytes: usize) -> Result<DmaRegion, DmaError> {
-        self.0.core.table.allocate(space, bytes)
+        self.0.core.shell.table.allocate(space, bytes)
     }
 
     fn map(&self, region: &Region) -> Result<DmaRegion, DmaError> {
         let core = &self.0.core;
-        let mapped = core.table.map(region);
+        let mapped = core.shell.table.map(region);
         let Some(registrar) = &core.registrar else { return mapped };
         let keys = match (registrar.register(region, true), &mapped) {
             (Ok(keys), _) => keys,
             (Err(_), Err(_)) => return mapped,
-            (Err(reason), Ok(_)) => return Err(DmaError::Unreachable { device: core.name.clone(), reason }),
+            (Err(reason), Ok(_)) => return Err(DmaError::Unreachable { device: core.shell.name.clone(), reason }),
         };
         let remote = Some(RemoteMemory { address: keys.address(), key: keys.remote_key() });
         Ok(match mapped {
@@ -492,12 +417,3 @@ impl DmaSpace for RemoteDma {
         })
     }
 }
-
-/// Sets and clears bits of CSTS.
-fn change_status(core: &Core, set: u32, clear: u32) {
-    let change = |old: u32| Some(old & !clear | set);
-    // The closure always returns a value, so the update always succeeds.
-    let _ = core.registers.csts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, change);
-}
-
-const READY: u32 = csts::RDY;

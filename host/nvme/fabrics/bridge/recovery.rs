@@ -24,7 +24,7 @@ impl Manager {
         let done = self.without_memory(|this| {
             paths.establish(
                 First::Current,
-                || core.stops(),
+                || core.shell.stops(),
                 |dialer, mut e| {
                     let facts = this.accept(dialer, &mut e)?;
                     Ok((Box::new(e), facts))
@@ -65,7 +65,7 @@ impl Manager {
     /// Starts to use an association.
     pub(super) fn establish(&mut self, established: Box<Established>) {
         let access = established.access;
-        tracing::debug!(device = %self.core.name, port = self.peer(), ?access, "associated");
+        tracing::debug!(device = %self.core.shell.name, port = self.peer(), ?access, "associated");
         self.core.namespace.store(access.map_or(0, |a| a.namespace), Ordering::Relaxed);
         *self.core.port.lock() = self.peer();
         // An answer of the last association may have come after its end.
@@ -80,7 +80,7 @@ impl Manager {
 
     /// Marks the controller as failed. Reads of CSTS fail with the reason.
     pub(super) fn fail(&mut self, reason: String) {
-        tracing::debug!(device = %self.core.name, reason, "the controller failed");
+        tracing::debug!(device = %self.core.shell.name, reason, "the controller failed");
         self.link = Link::Failed;
         *self.core.failure.lock() = Some(reason);
         self.set_flow(Flow::Closed);
@@ -99,8 +99,8 @@ impl Manager {
             }
         }
         let core = self.core.clone();
-        for m in &core.mail {
-            self.request(m, Message::Detach);
+        for m in &core.shell.mail {
+            core.shell.request(m, Message::Detach);
         }
         self.close_kernels(false);
         // The threads may have reported the same loss meanwhile.
@@ -118,7 +118,7 @@ impl Manager {
             }
             _ => return,
         }
-        tracing::warn!(device = %self.core.name, %error, "the association was lost");
+        tracing::warn!(device = %self.core.shell.name, %error, "the association was lost");
         self.tear_down(status::HOST_PATHING_ERROR);
         let now = Instant::now();
         let reason = error.to_string();
@@ -156,7 +156,7 @@ impl Manager {
                 if self.peer() != before {
                     counters.port_changes.fetch_add(1, Ordering::Relaxed);
                 }
-                tracing::info!(device = %self.core.name, port = self.peer(), after = ?since.elapsed(), "the association is established again");
+                tracing::info!(device = %self.core.shell.name, port = self.peer(), after = ?since.elapsed(), "the association is established again");
             }
             Err(error) if error.is_for_good() => {
                 self.fail(format!(
@@ -164,7 +164,7 @@ impl Manager {
                 ));
             }
             Err(error) => {
-                tracing::debug!(device = %self.core.name, %error, "no association yet");
+                tracing::debug!(device = %self.core.shell.name, %error, "no association yet");
                 let next = Instant::now() + self.core.config.reconnect_delay;
                 self.link = Link::Down { since, next, reason, last: error.to_string() };
             }
@@ -176,7 +176,7 @@ impl Manager {
     fn reconnect(&mut self) -> Result<(), FabricsError> {
         let (core, mut paths) = (self.core.clone(), self.paths.clone());
         let done = self.without_memory(|this| {
-            paths.establish(First::Next, || core.stops(), |dialer, e| this.reestablish(dialer, e))
+            paths.establish(First::Next, || core.shell.stops(), |dialer, e| this.reestablish(dialer, e))
         });
         let (established, facts, queues) = done?;
         (self.paths, self.facts) = (paths, facts);
@@ -185,7 +185,7 @@ impl Manager {
             let id = queue.id();
             match kernels {
                 Some(k) => k.attach(queue.into_link()).unwrap_or_else(|error| self.core.report(error)),
-                None => self.core.thread_of(id).send(Message::Attach(id, queue)),
+                None => self.core.shell.thread_of(id).send(Message::Attach(id, queue)),
             }
         }
         Ok(())
@@ -204,7 +204,7 @@ impl Manager {
             if by.is_some_and(|k| !k.wants_connection()) {
                 continue;
             }
-            if self.core.stops() {
+            if self.core.shell.stops() {
                 let reason = "the controller is being closed".to_owned();
                 return Err(FabricsError::Lost { peer: dialer.config.peer(), reason });
             }

@@ -83,7 +83,7 @@ pub(super) struct Service {
 impl Service {
     pub(super) fn new(core: Arc<Core>, index: usize) -> Self {
         Self {
-            table: core.table.snapshot(),
+            table: core.shell.table.snapshot(),
             pairs: Vec::new(),
             formats: KnownFormats::default(),
             finished: Vec::new(),
@@ -99,15 +99,15 @@ impl Service {
         let core = self.core.clone();
         let processors = crate::processors::to_spin_on();
         // Kernels on CPU threads need the processors more than idle polling does.
-        let may_spin = processors >= 4 && core.mail.len() < processors;
+        let may_spin = processors >= 4 && core.shell.mail.len() < processors;
         let spin = if may_spin { SPIN } else { Duration::ZERO };
         let _responsive = Responsive::enter();
         let mut idle = Idle::new(Pace { spin, yields: YIELDS, naps: NAPS });
-        while !core.stops() {
-            if core.mail[self.index].waits() {
+        while !core.shell.stops() {
+            if core.shell.mail[self.index].waits() {
                 self.read_mail();
             }
-            if core.table.generation() != self.table.generation {
+            if core.shell.table.generation() != self.table.generation {
                 self.refresh();
             }
             let flow = core.flow();
@@ -150,12 +150,12 @@ impl Service {
         let there = pair.sq.available(core);
         // Memory that was mapped before the doorbell was written must be known before the commands run. The next round
         // has the new table.
-        if there == 0 || core.table.generation() != self.table.generation {
+        if there == 0 || core.shell.table.generation() != self.table.generation {
             return false;
         }
         let wanted = there.min(BATCH);
         let count = wanted.min(pair.cq.room(wanted, core));
-        let memory = DriverMemory::new(&self.table, core.mover);
+        let memory = DriverMemory::new(&self.table, core.shell.mover);
         let mut taken = 0;
         while taken < count && pair.queue.as_ref().is_none_or(|q| q.has_room()) {
             let e = pair.sq.peek(0);
@@ -187,7 +187,7 @@ impl Service {
         if !queue.is_busy() && !self.rounds.is_multiple_of(POLL_ROUNDS) && self.rounds > 1 {
             return false;
         }
-        let memory = DriverMemory::new(&self.table, core.mover);
+        let memory = DriverMemory::new(&self.table, core.shell.mover);
         let mut moved = queue.progress(&memory, &mut self.finished);
         if let Some(status) = inaccessible(core, &self.finished) {
             let (peer, command) = (queue.peer(), "a command for its namespace".to_owned());
@@ -195,7 +195,7 @@ impl Service {
         }
         pair.finish(core, &mut self.finished);
         moved.unwrap_or_else(|error| {
-            tracing::debug!(device = %core.name, queue = pair.sq.id(), %error, "connection lost");
+            tracing::debug!(device = %core.shell.name, queue = pair.sq.id(), %error, "connection lost");
             pair.detach(core, status::HOST_PATHING_ERROR);
             core.report(error);
             true
@@ -205,23 +205,23 @@ impl Service {
     /// Switches to the current address table, and announces it. Commands in flight resolve their pages when their data
     /// moves, so nothing uses the old table.
     fn refresh(&mut self) {
-        self.table = self.core.table.snapshot();
+        self.table = self.core.shell.table.snapshot();
         let table = &*self.table;
         let core = &*self.core;
         self.pairs.retain_mut(|p| {
             let whole = p.sq.resolve(table) && p.cq.resolve(table);
             if !whole {
                 // Rings without memory can neither be processed nor report the error to the driver.
-                tracing::error!(device = %core.name, queue = p.sq.id(), "the memory of a queue was unmapped; the queue is dropped");
+                tracing::error!(device = %core.shell.name, queue = p.sq.id(), "the memory of a queue was unmapped; the queue is dropped");
             }
             whole
         });
-        self.core.table.announce(self.index, self.table.generation);
+        self.core.shell.table.announce(self.index, self.table.generation);
     }
 
     fn read_mail(&mut self) {
         let core = self.core.clone();
-        let messages = core.mail[self.index].take();
+        let messages = core.shell.mail[self.index].take();
         // The memory of new queues may have been mapped after the last refresh.
         self.refresh();
         for m in messages {
@@ -259,7 +259,9 @@ impl Service {
     fn add(&mut self, sq: RingSetup, cq: RingSetup, queue: Box<Queue>) {
         match (SubmissionRing::new(sq, &self.table), Cq::new(cq, &self.table)) {
             (Some(sq), Some(cq)) => self.pairs.push(Pair { sq, cq, queue: Some(queue) }),
-            _ => tracing::error!(device = %self.core.name, queue = sq.id, "the memory of a new queue was unmapped"),
+            _ => {
+                tracing::error!(device = %self.core.shell.name, queue = sq.id, "the memory of a new queue was unmapped")
+            }
         }
     }
 }
@@ -291,6 +293,6 @@ fn start(
 
 impl Drop for Service {
     fn drop(&mut self) {
-        self.core.table.retire(self.index);
+        self.core.shell.table.retire(self.index);
     }
 }
