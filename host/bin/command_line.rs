@@ -5,8 +5,8 @@
 //! option is thus compared with all others as soon as it is in the grammar.
 
 use crate::args::{Cli, DeviceArg, OutputFile};
-use crate::measure::gather::Choice;
 use crate::output::Failure;
+use crate::workloads::gather::Choice;
 use clap::{Arg, ArgMatches, CommandFactory};
 use std::any::TypeId;
 use std::collections::BTreeMap;

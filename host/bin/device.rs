@@ -1,8 +1,8 @@
 //! Opens the volume that `--device` and the related options describe.
 
 use crate::args::DeviceArgs;
-use crate::measure::report::PathReport;
 use crate::output::{Failure, Text};
+use crate::workloads::report::PathReport;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use warpbell::engine::Engine;

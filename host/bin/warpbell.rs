@@ -13,7 +13,6 @@ mod headers;
 mod info;
 mod interrupt;
 mod manual;
-mod measure;
 mod nvme;
 mod operation;
 mod output;
@@ -26,6 +25,7 @@ mod table;
 mod terminal;
 mod version;
 mod volume;
+mod workloads;
 mod world;
 
 use args::Command;

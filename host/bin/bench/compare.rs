@@ -2,11 +2,11 @@
 
 use crate::args::NvmeArgs;
 use crate::interrupt::Interrupt;
-use crate::measure::cufile::{self, Api, Cufile, CufileJob, CufileRow, Facts, Shape};
-use crate::measure::error::MeasureError;
-use crate::measure::fio::Direction;
-use crate::measure::nvme::{NvmeJob, NvmeRun};
 use crate::output::{Failure, Text};
+use crate::workloads::cufile::{self, Api, Cufile, CufileJob, CufileRow, Facts, Shape};
+use crate::workloads::error::MeasureError;
+use crate::workloads::fio::Direction;
+use crate::workloads::nvme::{NvmeJob, NvmeRun};
 use serde::Serialize;
 use std::fs::OpenOptions;
 use std::io;

@@ -1,6 +1,7 @@
 //! Queues in memory, from a controller's side: CPU threads read the rings that drivers and kernels write. The software
-//! controller uses this module, and so does the bridge to a controller of another machine ([`super::fabrics`]). What both
-//! are for a driver is in [`Shell`] and [`Lifecycle`]: registers, doorbells, threads, enabling and the admin queue.
+//! controller uses this module, and so does the bridge to a controller of another machine (`host/remote/bridge`). A driver
+//! finds the same in both: [`Shell`] has the registers, doorbells and threads, [`Lifecycle`] enabling, reset, shutdown and
+//! the admin queue.
 
 pub(crate) mod address;
 pub(crate) mod copy;
