@@ -1,4 +1,4 @@
-//! What the commands of `warpbell bench` measure, and the reports of it.
+//! Workloads of `warpbell bench`, and the reports of them.
 
 pub mod array;
 pub mod cufile;

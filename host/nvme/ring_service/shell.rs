@@ -1,4 +1,4 @@
-//! What every controller in software has: registers, doorbells, an address table, and threads with messages to them.
+//! Registers, doorbells, an address table, and threads with messages to them: every controller in software has these.
 
 use super::address::{AddressTable, Streaming};
 use super::copy::Mover;
