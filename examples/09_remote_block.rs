@@ -20,7 +20,7 @@ use warpbell::args;
 use warpbell::engine::Grid;
 use warpbell::memory::Place;
 use warpbell::shmem::World;
-use warpbell::soft::fabrics::{Target, TargetConfig, TargetTransport};
+use warpbell::soft::target::{Target, TargetConfig, TargetTransport};
 use warpbell::storage::{Drive, OverwritePolicy, Volume};
 
 /// Size of the symmetric heap of each PE in bytes.

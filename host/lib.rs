@@ -12,6 +12,7 @@
 //! | [`shmem`] | a world of PEs: symmetric memory, put and get, signals, collectives |
 //! | [`storage`] | [`storage::Volume`], page cache and `Array<T>` over NVMe namespaces |
 //! | [`soft`] | software devices: an NVMe controller and a NIC, with fault injection |
+//! | [`remote`] | NVMe controllers of other machines, over TCP or RDMA |
 //! | [`rdma`] | RDMA adapters: send queues that kernels fill, through mlx5 or verbs; devices, ports, addresses, traffic class |
 //! | [`nvme`] | the NVMe driver: registers, admin queue, queue pairs, namespaces |
 //! | [`engine`] | engines that run kernels: a GPU or CPU threads |
@@ -64,8 +65,6 @@ pub mod destination;
 #[cfg(feature = "doctor")]
 pub mod doctor;
 pub mod engine;
-#[cfg(all(feature = "storage", feature = "shmem"))]
-pub mod fabrics;
 pub mod failure;
 #[cfg(any(feature = "storage", feature = "soft", feature = "graph"))]
 pub mod file_identity;
@@ -89,6 +88,8 @@ pub mod rdma;
 #[cfg(any(feature = "storage", feature = "shmem"))]
 pub mod refused;
 pub mod remedy;
+#[cfg(feature = "storage")]
+pub mod remote;
 mod responsive;
 #[cfg(any(feature = "storage", feature = "shmem"))]
 mod setters;

@@ -378,8 +378,8 @@ pub struct DeviceArgs {
     #[arg(skip)]
     pub retry_budget: RetryBudget,
     /// soft:mem, soft:FILE or qtest:FILE, with options after commas (docs/devices.md); several are striped, or replicated [default: soft:mem]
-    #[arg(long = "device", value_name = "SPEC")]
-    pub devices: Vec<OsString>,
+    #[arg(long = "device", value_name = "SPEC", value_parser = DeviceArg::parser())]
+    pub devices: Vec<DeviceArg>,
     /// Stripe over N devices of the one kind given (a file gets .0, .1, ... at its end)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub stripe: Option<u32>,

@@ -10,12 +10,12 @@ mod stream;
 
 use crate::args::{ArrayArgs, BenchCommand, Compared, NvmeArgs, Pattern, QueueArgs};
 use crate::interrupt::Interrupt;
-use crate::measure::array::{self, ArrayBench};
-use crate::measure::nvme::{DepthLimit, NvmeBench, NvmeJob};
-use crate::measure::queue::{self, QueueSetting};
-use crate::measure::report::{Report, Spread, nanoseconds};
 use crate::output::{Failure, Text};
 use crate::progress::Loading;
+use crate::workloads::array::{self, ArrayBench};
+use crate::workloads::nvme::{DepthLimit, NvmeBench, NvmeJob};
+use crate::workloads::queue::{self, QueueSetting};
+use crate::workloads::report::{Report, Spread, nanoseconds};
 use crate::{device, engine, output};
 use clap::ValueEnum;
 use compare::Comparison;

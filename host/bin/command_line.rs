@@ -4,10 +4,10 @@
 //! An argument is an output if its type is [`OutputFile`]. Any other argument that may name a file is an input. A new
 //! option is thus compared with all others as soon as it is in the grammar.
 
-use crate::args::{Cli, OutputFile};
-use crate::measure::gather::Choice;
+use crate::args::{Cli, DeviceArg, OutputFile};
 use crate::output::Failure;
-use clap::{Arg, ArgMatches, Command, CommandFactory};
+use crate::workloads::gather::Choice;
+use clap::{Arg, ArgMatches, CommandFactory};
 use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -44,18 +44,11 @@ pub struct CommandLine {
 }
 
 impl CommandLine {
-    /// Reads a command line. Returns an empty one if the grammar does not accept the words.
-    pub fn of(words: &[OsString]) -> Self {
-        let mut command = Cli::command();
-        command.build();
-        match Cli::command().try_get_matches_from(words) {
-            Ok(matches) => Self::read(&command, &matches),
-            Err(_) => Self::default(),
-        }
-    }
-
-    fn read(command: &Command, matches: &ArgMatches) -> Self {
-        let (mut command, mut matches, mut names) = (command, matches, Vec::new());
+    /// Reads a command line that the grammar has accepted.
+    pub fn of(matches: &ArgMatches) -> Self {
+        let mut root = Cli::command();
+        root.build();
+        let (mut command, mut matches, mut names) = (&root, matches, Vec::new());
         while let Some((name, inner)) = matches.subcommand() {
             let Some(found) = command.find_subcommand(name) else { break };
             names.push(name);
@@ -71,6 +64,15 @@ impl CommandLine {
             if kind == TypeId::of::<OutputFile>() {
                 let outputs = values.iter().map(|value| output(argument, value));
                 line.outputs.extend(outputs);
+            } else if let Ok(Some(devices)) = matches.try_get_many::<DeviceArg>(id) {
+                let inputs = values.iter().zip(devices).map(|(value, device)| Argument {
+                    words: words(argument, value),
+                    files: match device.spec() {
+                        Ok(drive) => device_files(drive.spec(), stripe),
+                        Err(_) => read_files(value, stripe),
+                    },
+                });
+                line.inputs.extend(inputs);
             } else if kind == TypeId::of::<PathBuf>()
                 || kind == TypeId::of::<OsString>()
                 || kind == TypeId::of::<Choice>()
@@ -164,6 +166,11 @@ fn read_files(value: &OsStr, stripe: u32) -> Vec<FileIdentity> {
         let files = Input::of(value).map_or_else(|_| Vec::new(), |input| input.files());
         return files.iter().filter_map(|path| FileIdentity::of_existing(path)).collect();
     };
+    device_files(&spec, stripe)
+}
+
+/// Returns the files that a device leads to.
+fn device_files(spec: &DeviceSpec, stripe: u32) -> Vec<FileIdentity> {
     let pes = if spec.has_pe() { MAX_PES } else { 1 };
     let of_pes = (0..pes).map(|pe| spec.clone().for_pe(pe));
     let striped = |spec: DeviceSpec| -> Vec<DeviceSpec> {
@@ -179,11 +186,12 @@ fn read_files(value: &OsStr, stripe: u32) -> Vec<FileIdentity> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Command;
     use std::collections::BTreeSet;
 
     fn line(words: &[&str]) -> CommandLine {
         let words: Vec<OsString> = [&["warpbell"], words].concat().iter().map(OsString::from).collect();
-        CommandLine::of(&words)
+        Cli::command().try_get_matches_from(words).map_or_else(|_| CommandLine::default(), |m| CommandLine::of(&m))
     }
 
     /// Calls `see` with each command that has no subcommands.

@@ -1,8 +1,8 @@
 //! Opens the volume that `--device` and the related options describe.
 
 use crate::args::DeviceArgs;
-use crate::measure::report::PathReport;
 use crate::output::{Failure, Text};
+use crate::workloads::report::PathReport;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use warpbell::engine::Engine;
@@ -105,15 +105,9 @@ fn open_stored(args: &DeviceArgs, engine: &Engine, transfer: Bytes, read_only: b
 /// [`Failure::Error`] if the specification is invalid.
 pub fn to_look_at(device: &OsStr) -> Result<DriveSpec, Failure> {
     let spec = DriveSpec::named(device)?;
-    let text = spec.to_string();
-    match (spec.spec().name(), text.strip_prefix(MEMORY)) {
-        (Name::Memory { bytes: None }, Some(options)) => Ok(format!("{MEMORY}:{}{options}", LOOKED_AT.0).parse()?),
-        _ => Ok(spec),
-    }
+    Ok(spec.spec().clone().sized(LOOKED_AT.0).try_into()?)
 }
 
-/// Specification of memory, without its size.
-const MEMORY: &str = "soft:mem";
 /// Size of memory that a command only looks at.
 const LOOKED_AT: Bytes = Bytes(64 << 20);
 /// Size of commands where kernels do not read.
@@ -220,11 +214,11 @@ fn build(
 pub fn of_pe(args: &DeviceArgs, pe: usize, pes: usize) -> Result<DeviceArgs, Failure> {
     let given = named(args)?;
     DriveSpec::check_distinct(&given)?;
-    let specs = given.iter().map(DriveSpec::spec);
     let devices = if given.iter().any(|d| d.spec().has_pe()) || given.iter().all(|d| d.spec().is_memory()) {
-        specs.map(|s| s.clone().for_pe(pe).to_string().into()).collect()
+        let for_pe = |d: &DriveSpec| Ok(DriveSpec::try_from(d.spec().clone().for_pe(pe))?.into());
+        given.iter().map(for_pe).collect::<Result<_, Failure>>()?
     } else if given.len().is_multiple_of(pes) {
-        specs.skip(pe).step_by(pes).map(|s| s.to_string().into()).collect()
+        given.into_iter().skip(pe).step_by(pes).map(Into::into).collect()
     } else {
         let each = if given.len() == 1 { "the one device" } else { "the devices" };
         return Err(Failure::Usage(format!(
@@ -246,9 +240,9 @@ pub fn page(bytes: Bytes) -> usize {
     usize::try_from(bytes.0).unwrap_or(usize::MAX)
 }
 
-/// Parses the specifications given with `--device`.
-fn named(args: &DeviceArgs) -> Result<Vec<DriveSpec>, StorageError> {
-    args.devices.iter().map(|d| DriveSpec::named(d)).collect()
+/// Returns the specifications given with `--device`.
+fn named(args: &DeviceArgs) -> Result<Vec<DriveSpec>, Failure> {
+    args.devices.iter().map(|d| d.spec().cloned()).collect()
 }
 
 fn specs(args: &DeviceArgs) -> Result<Vec<DriveSpec>, Failure> {
@@ -349,13 +343,14 @@ mod tests {
         use clap::Parser;
         let devices = |line: &[&str], pe, pes| {
             let args = Line::try_parse_from(["x"].iter().chain(line)).unwrap().device;
-            of_pe(&args, pe, pes).map(|a| (a.devices, a.yes_destroy))
+            let named = |a: &DeviceArgs| a.devices.iter().map(|d| d.spec().unwrap().to_string()).collect::<Vec<_>>();
+            of_pe(&args, pe, pes).map(|a| (named(&a), a.yes_destroy))
         };
         assert!(devices(&[], 1, 3).unwrap().0.is_empty());
         assert_eq!(devices(&["--device", "soft:mem:1G"], 1, 3).unwrap().0, ["soft:mem:1G"]);
         let (named, destroyed) =
             devices(&["--device", "soft:a-{pe}.img", "--yes-destroy", "a-{pe}.img"], 2, 3).unwrap();
-        assert_eq!((&named[0], destroyed), (&"soft:a-2.img".into(), vec![PathBuf::from("a-2.img")]));
+        assert_eq!((&*named[0], destroyed), ("soft:a-2.img", vec![PathBuf::from("a-2.img")]));
         let four = ["--device", "soft:a", "--device", "soft:b", "--device", "soft:c", "--device", "soft:d"];
         assert_eq!(devices(&four, 1, 2).unwrap().0, ["soft:b", "soft:d"]);
         assert_eq!(devices(&four, 3, 4).unwrap().0, ["soft:d"]);

@@ -29,11 +29,16 @@ pub enum Failure {
 
 impl<E: Error + 'static> From<E> for Failure {
     fn from(e: E) -> Self {
-        // An error names its cause itself (`{source}`), so the chain is not printed again.
-        Self::Error(match remedy::of(&e) {
-            Some(remedies) => format!("{e}; {remedies}"),
-            None => e.to_string(),
-        })
+        Self::Error(with_remedy(&e))
+    }
+}
+
+/// Returns an error as the program prints it: with its remedies, as options.
+pub fn with_remedy(e: &(dyn Error + 'static)) -> String {
+    // An error names its cause itself (`{source}`), so the chain is not printed again.
+    match remedy::of(e) {
+        Some(remedies) => format!("{e}; {remedies}"),
+        None => e.to_string(),
     }
 }
 

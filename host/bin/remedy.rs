@@ -1,6 +1,6 @@
 //! Translates the remedies of the library's errors into options of this program.
 
-use crate::measure::error::MeasureError;
+use crate::workloads::error::MeasureError;
 use std::error::Error;
 use warpbell::engine::{EngineError, RunError};
 use warpbell::graph::GraphError;

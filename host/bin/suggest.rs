@@ -5,18 +5,19 @@ use crate::output::printable;
 use crate::version;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, Command, CommandFactory, Parser, ValueEnum};
+use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, ValueEnum};
 use std::borrow::Cow;
 use std::ffi::OsString;
 use warpbell::suggest::closest;
 
-/// Parses a command line, whose first word names the program. Prints the text and exits if help was requested or the command line is wrong.
-pub fn parse(words: Vec<OsString>) -> Cli {
+/// Parses a command line, whose first word names the program. Also returns the values of its arguments by name. Prints the text and exits if help was requested or the command line is wrong.
+pub fn parse(words: Vec<OsString>) -> (Cli, ArgMatches) {
     if version::is_asked_for(&words) {
         print!("{}", version::verbose());
         std::process::exit(0)
     }
-    Cli::try_parse_from(&words).unwrap_or_else(|e| {
+    let parsed = Cli::command().try_get_matches_from(&words).and_then(|m| Ok((Cli::from_arg_matches(&m)?, m)));
+    parsed.unwrap_or_else(|e| {
         let error = improve(e, &words);
         let text = error.render().to_string();
         match printable(&text) {
@@ -132,6 +133,7 @@ fn innermost(words: &[OsString]) -> Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
 
     #[test]
     fn a_missing_argument_is_told_with_its_values() {

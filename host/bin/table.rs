@@ -2,10 +2,10 @@
 
 use crate::args::{DeadlineArgs, DeviceArgs, JsonArgs};
 use crate::interrupt::Interrupt;
-use crate::measure::graph::seconds;
-use crate::measure::report::nanoseconds;
 use crate::output::{Failure, say, write_json};
 use crate::progress::Loading;
+use crate::workloads::graph::seconds;
+use crate::workloads::report::nanoseconds;
 use crate::{device, engine};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};

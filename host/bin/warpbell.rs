@@ -13,7 +13,6 @@ mod headers;
 mod info;
 mod interrupt;
 mod manual;
-mod measure;
 mod nvme;
 mod operation;
 mod output;
@@ -26,6 +25,7 @@ mod table;
 mod terminal;
 mod version;
 mod volume;
+mod workloads;
 mod world;
 
 use args::Command;
@@ -53,8 +53,8 @@ pub fn main_with(words: Vec<OsString>, headers: Option<PathBuf>) -> u8 {
         headers::set_folder(folder);
     }
     let count = words.len();
-    let line = CommandLine::of(&words);
-    let cli = suggest::parse(words);
+    let (cli, matches) = suggest::parse(words);
+    let line = CommandLine::of(&matches);
     // The ranks of `run` are other programs, which make this setting themselves.
     if !matches!(cli.command, Command::Run(_)) && std::env::var_os(CONNECTIONS_VARIABLE).is_none() {
         // SAFETY: this is the only thread of the process.

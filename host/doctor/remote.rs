@@ -1,10 +1,10 @@
 //! Drives of other machines: the route, the connection, and the limits of the target.
 
 use super::check::{Area, Checks};
-use crate::fabrics;
 use crate::nvme::fabrics::{ConnectReport, FabricsConfig, FabricsError, FabricsTransport};
 use crate::rdma::{AdapterPath, Doorbell, Transport};
 use crate::remedy::Remedies;
+use crate::remote;
 use crate::units::{Bytes, counted};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(super) fn check(config: &FabricsConfig, all: &mut Vec<super::Check>) {
     if config.transport == FabricsTransport::Soft {
         return c.skip("route", "software NICs connect when the device is opened");
     }
-    let routes: Vec<_> = config.for_each_port().map(|port| fabrics::route(&port)).collect();
+    let routes: Vec<_> = config.for_each_port().map(|port| remote::route(&port)).collect();
     let is_reached = routes.iter().any(Result::is_ok);
     for route in routes {
         match route {
@@ -31,7 +31,7 @@ pub(super) fn check(config: &FabricsConfig, all: &mut Vec<super::Check>) {
     if !is_reached {
         return;
     }
-    match fabrics::check(config) {
+    match remote::check(config) {
         Ok(report) => {
             c.ok("connection", format!("admin and I/O queue connected in {}", milliseconds(report.took)));
             for port in &report.ports {
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn a_target_tells_its_limits_or_why_it_refuses() {
         use crate::nvme::fabrics::PortAddress;
-        use crate::soft::fabrics::{Target, TargetConfig};
+        use crate::soft::target::{Target, TargetConfig};
         let drive = crate::storage::Drive::open("soft:mem:1M,threads=1").unwrap();
         let target = Target::start(drive.controller(), TargetConfig::new("nqn.2026-01.org.example:data")).unwrap();
         let mut config = config(target.address().port());

@@ -145,6 +145,7 @@ pub enum Name {
 /// let memory: DeviceSpec = "soft:mem:1024M".parse()?;
 /// assert!(memory.is_memory());
 /// assert_eq!(memory.to_string(), "soft:mem:1G");
+/// assert_eq!(DeviceSpec::memory().sized(4096).to_string(), "soft:mem:4k");
 ///
 /// let e = "nvme:nvme0,fast".parse::<DeviceSpec>().unwrap_err();
 /// assert_eq!(e.to_string(), "there is no option `fast`; there are api=, nsid=, unsafe-no-iommu");
@@ -208,6 +209,14 @@ impl DeviceSpec {
     /// Returns true if the device is memory of this process.
     pub fn is_memory(&self) -> bool {
         matches!(self.name, Name::Memory { .. })
+    }
+
+    /// Gives memory without a size this size in bytes. Other devices stay as they are.
+    pub fn sized(mut self, size: u64) -> Self {
+        if let Name::Memory { bytes } = &mut self.name {
+            bytes.get_or_insert(size);
+        }
+        self
     }
 
     /// Returns true if the device is a controller of this machine.

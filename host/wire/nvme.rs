@@ -142,6 +142,8 @@ pub mod csts {
     pub const CFS: u32 = 2;
     /// Mask of SHST.
     pub const SHST_MASK: u32 = 3 << 2;
+    /// Shutdown processing occurring.
+    pub const SHST_OCCURRING: u32 = 1 << 2;
     /// Shutdown processing complete.
     pub const SHST_COMPLETE: u32 = 2 << 2;
 }

@@ -9,7 +9,7 @@
 
 #include "params.h"
 
-// Blocks of at most four warps. The host (host/bin/measure/nvme.rs) launches as many as are resident together: a second wave would
+// Blocks of at most four warps. The host (host/bin/workloads/nvme.rs) launches as many as are resident together: a second wave would
 // begin after the time of the first one is over.
 #define WB_NVME_BENCH_KERNEL WB_KERNEL void __launch_bounds__(128)
 // A kernel with up to 255 registers on a GPU. Otherwise ptxas gives a thread 128 and stores the others to the stack, which costs a

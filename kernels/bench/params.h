@@ -51,7 +51,7 @@ typedef struct wb_post_clock {
 // --- nvme.cu ---------------------------------------------------------------------------------------------------------
 
 #define WB_NVME_BENCH_PER_LANE 64u
-// Log-linear, 2^5 buckets to a power of two, up to 2^40 ns: host/bin/measure/histogram.rs.
+// Log-linear, 2^5 buckets to a power of two, up to 2^40 ns: host/bin/workloads/histogram.rs.
 #define WB_NVME_BENCH_BITS 5u
 #define WB_NVME_BENCH_BUCKETS 1152u
 

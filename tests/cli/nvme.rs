@@ -252,7 +252,7 @@ fn an_exported_device_is_found_checked_and_used() {
 fn the_registers_shown_are_those_of_the_target() {
     let exported = Exported::new("soft:mem:64M,block=4096,threads=1", "tcp");
     let shown = json(&["id", &exported.device()]);
-    // The target's own limit (`capabilities` of host/soft/fabrics/identify.rs), without the time of new connections.
+    // The target's own limit (`capabilities` of host/soft/target/identify.rs), without the time of new connections.
     assert_eq!(shown["driver"]["ready_timeout_ms"], 5000, "{shown}");
     let cap = shown["driver"]["cap"].as_u64().unwrap();
     assert_eq!((cap >> 24 & 0xff, cap >> 32 & 0xf), (10, 0), "CAP.TO and CAP.DSTRD: {cap:#x}");

@@ -11,10 +11,11 @@ use setting::{Kernel, NQN, PORT, TargetPort, disk, inside, pattern, target_disk}
 use std::io::ErrorKind;
 use std::time::Duration;
 use warpbell::engine::Engine;
-use warpbell::fabrics;
-use warpbell::nvme::fabrics::{FabricsConfig, FabricsError, FabricsTransport, RemoteController};
+use warpbell::nvme::fabrics::{FabricsConfig, FabricsError, FabricsTransport};
 use warpbell::nvme::{Controller, HostQueue, HostQueueOptions, Namespace};
-use warpbell::soft::fabrics::{Target, TargetConfig};
+use warpbell::remote;
+use warpbell::remote::RemoteController;
+use warpbell::soft::target::{Target, TargetConfig};
 use warpbell::storage::{Cache, Drive, Volume};
 use warpbell::wire::nvme::tcp::Digests;
 
@@ -36,7 +37,7 @@ fn queue(config: &FabricsConfig) -> (RemoteController, HostQueue<'static>, Names
 }
 
 fn queue_of(config: &FabricsConfig, nsid: u32) -> (RemoteController, HostQueue<'static>, Namespace) {
-    let connection = fabrics::connect(config).unwrap();
+    let connection = remote::connect(config).unwrap();
     let controller = Controller::new(connection.attachment()).unwrap().enable().map_err(|(_, e)| e).unwrap();
     let namespace = controller.namespace(nsid).unwrap();
     let mut q = HostQueue::create(&controller.into(), HostQueueOptions::default()).unwrap();
@@ -118,7 +119,7 @@ fn the_kernels_initiator_uses_our_target() {
 #[ignore = "needs the rig"]
 fn kernels_read_an_array_from_the_kernels_target() {
     inside();
-    let connection = fabrics::connect(&config()).unwrap();
+    let connection = remote::connect(&config()).unwrap();
     let drive = Drive::attach(connection.attachment(), None).unwrap();
     let volume = Volume::on(&Engine::cpu().unwrap(), [drive]).queues(1).depth(16).build().unwrap();
     volume.set_deadline(GENEROUS).unwrap();
@@ -142,17 +143,17 @@ fn the_kernels_target_is_discovered_and_checked() {
     inside();
     // Without a port: that of discovery controllers refuses the connection, and the port of I/O controllers is next.
     let host = setting::address();
-    let records = fabrics::discover(setting::transport(), host, |c| c.connect_timeout(GENEROUS)).unwrap();
+    let records = remote::discover(setting::transport(), host, |c| c.connect_timeout(GENEROUS)).unwrap();
     println!("{records:?}");
     let found = records.iter().find(|r| r.subsystem == NQN).expect("the subsystem");
     assert_eq!((found.address.as_str(), found.service.as_str()), (host, &PORT.to_string()[..]));
     assert_eq!(setting::discovered_by_nvme_cli(), setting::discovered_by_warpbell());
-    let report = fabrics::check(&config()).unwrap();
+    let report = remote::check(&config()).unwrap();
     println!("{report:?}");
     assert_eq!(report.namespaces, [1, 2]);
     let mut other = config();
     other.subsystem = "nqn.2026-01.org.example:none".into();
-    match fabrics::check(&other).unwrap_err() {
+    match remote::check(&other).unwrap_err() {
         FabricsError::Refused { parameter, .. } => assert!(parameter.contains("name of the subsystem"), "{parameter}"),
         other => panic!("{other}"),
     }
@@ -180,7 +181,7 @@ fn a_port_without_a_target_and_an_address_without_a_path_say_so() {
     inside();
     let mut closed = config();
     closed.port = PORT + 100;
-    match fabrics::check(&closed).unwrap_err() {
+    match remote::check(&closed).unwrap_err() {
         FabricsError::Unreachable { source, .. } => assert_eq!(source.kind(), ErrorKind::ConnectionRefused),
         other => panic!("{other}"),
     }
@@ -188,7 +189,7 @@ fn a_port_without_a_target_and_an_address_without_a_path_say_so() {
         // Reached by the loopback interface, which has no RDMA device.
         let mut elsewhere = config().connect_timeout(Duration::from_secs(5));
         elsewhere.host = "127.0.0.1".into();
-        let e = fabrics::check(&elsewhere).unwrap_err();
+        let e = remote::check(&elsewhere).unwrap_err();
         println!("{e}");
         assert!(matches!(e, FabricsError::Unreachable { .. }), "{e:?}");
     }

@@ -5,9 +5,9 @@ use crate::setting::{ADDRESSES, inside, pattern, target_disk, tool, transport, u
 use crate::{BLOCK, GENEROUS, config, queue};
 use std::time::Duration;
 use warpbell::engine::Engine;
-use warpbell::fabrics;
 use warpbell::nvme::fabrics::{FabricsConfig, FabricsError, FabricsTransport, PortAddress};
 use warpbell::nvme::{HostQueue, Namespace, RecoveryPolicy};
+use warpbell::remote;
 use warpbell::storage::{Drive, Volume};
 
 /// Commands that cut a network and bring it back: packets are lost without a sign, or the host's interface is down.
@@ -75,7 +75,7 @@ fn a_network_that_is_cut_and_comes_back_is_survived() {
 #[ignore = "needs the rig"]
 fn kernels_go_on_when_a_cut_network_is_back() {
     inside();
-    let connection = fabrics::connect(&over_network().namespace(Some(2))).unwrap();
+    let connection = remote::connect(&over_network().namespace(Some(2))).unwrap();
     let drive = Drive::attach(connection.attachment(), Some(2)).unwrap();
     let volume = Volume::on(&Engine::cpu().unwrap(), [drive]).queues(1).depth(8).deadline(GENEROUS).build().unwrap();
     let data = pattern(16 * BLOCK, 8);
@@ -129,12 +129,12 @@ fn a_port_behind_another_rdma_device_is_refused_by_name() {
     }
     let (cut, join) = CUTS[0];
     tool(cut);
-    let refused = fabrics::connect(&by_both_networks()).map(|c| c.port().to_owned());
+    let refused = remote::connect(&by_both_networks()).map(|c| c.port().to_owned());
     tool(join);
     let e = refused.unwrap_err();
     let FabricsError::NoPort { causes, .. } = &e else { panic!("{e}") };
     assert!(matches!(causes[0], FabricsError::TimedOut { .. }), "{e}");
     let text = causes[1].to_string();
     assert!(["rxe0", "rxe1", ADDRESSES[1]].iter().all(|name| text.contains(name)), "{text}");
-    fabrics::connect(&by_both_networks()).unwrap();
+    remote::connect(&by_both_networks()).unwrap();
 }

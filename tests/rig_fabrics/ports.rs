@@ -8,11 +8,12 @@ use crate::{BLOCK, GENEROUS, config, queue};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 use warpbell::engine::{Engine, RunError};
-use warpbell::fabrics;
 use warpbell::nvme::RecoveryPolicy;
-use warpbell::nvme::fabrics::{FabricsConfig, FabricsError, FabricsTransport, PortAddress, RemoteController};
+use warpbell::nvme::fabrics::{FabricsConfig, FabricsError, FabricsTransport, PortAddress};
 use warpbell::remedy::Remedies;
-use warpbell::soft::fabrics::{Target, TargetConfig};
+use warpbell::remote;
+use warpbell::remote::RemoteController;
+use warpbell::soft::target::{Target, TargetConfig};
 use warpbell::storage::{Drive, Volume};
 use warpbell::wire::nvme::ana::AccessState;
 
@@ -101,7 +102,7 @@ fn a_port_of_two_is_taken_away_during_transfers() {
 #[ignore = "needs the rig"]
 fn kernels_go_on_by_the_other_port_of_the_kernels_target() {
     inside();
-    let connection = fabrics::connect(&both().namespace(Some(2))).unwrap();
+    let connection = remote::connect(&both().namespace(Some(2))).unwrap();
     let drive = Drive::attach(connection.attachment(), Some(2)).unwrap();
     let volume = Volume::on(&Engine::cpu().unwrap(), [drive]).queues(1).depth(8).deadline(GENEROUS).build().unwrap();
     let data = pattern(16 * BLOCK, 7);
@@ -150,8 +151,8 @@ fn access_states_of_the_kernels_target_are_followed() {
     }
     // An optimized port is preferred.
     TargetPort(1).set_access(AccessState::NonOptimized);
-    assert_eq!(fabrics::connect(&both()).unwrap().port(), port(2));
-    let report = fabrics::check(&both()).unwrap();
+    assert_eq!(remote::connect(&both()).unwrap().port(), port(2));
+    let report = remote::check(&both()).unwrap();
     let states: Vec<_> = report.ports.iter().map(|p| p.access).collect();
     assert_eq!(states, [Some(AccessState::NonOptimized), Some(AccessState::Optimized)]);
     TargetPort(1).set_access(AccessState::Optimized);
@@ -163,7 +164,7 @@ fn a_port_in_another_state_is_refused_by_name() {
     inside();
     for state in STATES {
         TargetPort(1).set_access(state);
-        let refused = fabrics::connect(&config()).map(|c| c.port());
+        let refused = remote::connect(&config()).map(|c| c.port());
         TargetPort(1).set_access(AccessState::Optimized);
         match refused.unwrap_err() {
             FabricsError::Inaccessible { peer, namespace: 1, group: 1, state: told } => {
@@ -214,7 +215,7 @@ fn the_kernels_initiator_follows_the_access_states_of_our_target() {
 fn two_subsystems_make_one_volume() {
     inside();
     const CHUNK: usize = 64 << 10;
-    let connections = [NQN, SECOND].map(|subsystem| fabrics::connect(&of(subsystem)).unwrap());
+    let connections = [NQN, SECOND].map(|subsystem| remote::connect(&of(subsystem)).unwrap());
     let drives = connections.each_ref().map(|c| Drive::attach(c.attachment(), None).unwrap());
     let builder = Volume::on(&Engine::cpu().unwrap(), drives).chunk(CHUNK as u64).queues(1).depth(8);
     let volume = builder.deadline(GENEROUS).build().unwrap();
@@ -240,8 +241,8 @@ fn a_target_that_demands_authentication_is_refused_by_name() {
     let host = "nqn.2014-08.org.nvmexpress:uuid:11111111-2222-3333-4444-555555555555";
     let of = |host: &str| of(SECOND).host_nqn(Some(host.to_owned()));
     let keyed = Keyed::new(SECOND, host);
-    let demanded = fabrics::check(&of(host)).unwrap_err();
-    let refused = fabrics::check(&of("nqn.2026-01.org.example:other")).unwrap_err();
+    let demanded = remote::check(&of(host)).unwrap_err();
+    let refused = remote::check(&of("nqn.2026-01.org.example:other")).unwrap_err();
     drop(keyed);
     println!("{demanded}; {refused}");
     assert!(
@@ -250,5 +251,5 @@ fn a_target_that_demands_authentication_is_refused_by_name() {
     );
     assert!(demanded.to_string().contains("DH-HMAC-CHAP") && !demanded.remedies().is_empty());
     assert!(matches!(refused, FabricsError::Refused { .. }), "{refused}");
-    fabrics::check(&of(host)).unwrap();
+    remote::check(&of(host)).unwrap();
 }

@@ -2,8 +2,8 @@
 
 use super::runner::{Runner, Stop};
 use super::step::{Outcome, Procedure, SkipReason, Status, Step, StepReport};
-use crate::measure::report::nanoseconds;
 use crate::output::{Failure, Text};
+use crate::workloads::report::nanoseconds;
 use serde::Serialize;
 use serde_json::Value;
 use std::time::{Duration, Instant};

@@ -217,14 +217,7 @@ impl Storage {
 
     /// Returns the device with the size of a memory device, which most commands choose themselves.
     fn sized(&self) -> DeviceSpec {
-        let Name::Memory { bytes: None } = self.device.name() else { return self.device.clone() };
-        let memory = DeviceSpec::of(Scheme::Soft, OsStr::new(&format!("mem:{}", self.size())));
-        let mut memory = memory.unwrap_or_else(|_| DeviceSpec::memory());
-        for option in self.device.options() {
-            // The options are those of the same kind of device.
-            let _ = memory.set(option.key(), option.value());
-        }
-        memory
+        self.device.clone().sized(self.args.size.0)
     }
 
     fn file(&self) -> Option<&Path> {

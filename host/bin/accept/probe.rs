@@ -12,7 +12,7 @@ use crate::{device, engine};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::time::Duration;
-use warpbell::storage::{Drive, DriveSpec, OverwritePolicy, StorageError, Volume};
+use warpbell::storage::{Drive, OverwritePolicy, StorageError, Volume};
 use warpbell::units::{Bytes, parse_duration};
 
 #[derive(Debug, Subcommand)]
@@ -92,7 +92,7 @@ fn create(args: &DeviceProbeArgs) -> Result<Result<Drive, String>, Failure> {
     let [named] = &args.device.devices[..] else {
         return Err(Failure::Usage("name one device".to_owned()));
     };
-    match DriveSpec::named(named)?.create(args.size.0, &policy) {
+    match named.spec()?.create(args.size.0, &policy) {
         Ok(drive) => Ok(Ok(drive)),
         Err(e @ (StorageError::NotOurs { .. } | StorageError::InUse { .. })) => Ok(Err(e.to_string())),
         Err(e) => Err(e.into()),

@@ -2,7 +2,7 @@
 //! goes on to restore what it changed.
 
 use super::notes::{self, Notes};
-use crate::measure::report::nanoseconds;
+use crate::workloads::report::nanoseconds;
 use serde::Serialize;
 use serde_json::Value;
 use std::ffi::{OsStr, OsString};

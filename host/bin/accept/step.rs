@@ -1,7 +1,7 @@
 //! Steps of an acceptance run: what each one is called, what it proves, and how it ended.
 
 use super::runner::{Done, Runner};
-use crate::measure::report::nanoseconds;
+use crate::workloads::report::nanoseconds;
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt;

@@ -1,9 +1,9 @@
 //! Arguments of `warpbell bench`.
 
 use super::{DeviceArgs, EngineArgs, MeasureArgs, OutputFile, PageArgs, Pattern, ReportArgs, WorldArgs};
-use crate::measure::gather::{Choice, MOST_BATCHES};
-use crate::measure::rdma;
-use crate::measure::shmem::{AtomicOp, Datatype, Scope, Test};
+use crate::workloads::gather::{Choice, MOST_BATCHES};
+use crate::workloads::rdma;
+use crate::workloads::shmem::{AtomicOp, Datatype, Scope, Test};
 use clap::{Args, Subcommand, ValueEnum};
 use std::str::FromStr;
 use std::time::Duration;

@@ -3,14 +3,16 @@
 //! The structs have no doc comments: clap would show such a comment as the help of every command that has the options.
 
 use super::MAX_RANKS;
+use crate::output::{Failure, with_remedy};
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use std::ffi::OsString;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 use warpbell::shmem::Transport;
-use warpbell::storage::Cache;
+use warpbell::storage::{Cache, DriveSpec};
 use warpbell::suggest::hint;
 use warpbell::units::{Bytes, parse_duration};
 
@@ -30,6 +32,32 @@ impl Deref for OutputFile {
 
     fn deref(&self) -> &Path {
         &self.0
+    }
+}
+
+/// Device that a command uses: its specification, which is parsed with the command line, or the error of it, which the
+/// command reports.
+#[derive(Clone, Debug)]
+pub struct DeviceArg(Result<DriveSpec, String>);
+
+impl DeviceArg {
+    /// Returns the parser of an argument that names a device. It accepts every text.
+    pub fn parser() -> impl TypedValueParser<Value = Self> {
+        OsStringValueParser::new().map(|text| Self(DriveSpec::named(&text).map_err(|e| with_remedy(&e))))
+    }
+
+    /// Returns the specification.
+    ///
+    /// # Errors
+    /// [`Failure::Error`] if it is invalid.
+    pub fn spec(&self) -> Result<&DriveSpec, Failure> {
+        self.0.as_ref().map_err(|e| Failure::Error(e.clone()))
+    }
+}
+
+impl From<DriveSpec> for DeviceArg {
+    fn from(spec: DriveSpec) -> Self {
+        Self(Ok(spec))
     }
 }
 

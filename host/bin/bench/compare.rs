@@ -2,17 +2,17 @@
 
 use crate::args::NvmeArgs;
 use crate::interrupt::Interrupt;
-use crate::measure::cufile::{self, Api, Cufile, CufileJob, CufileRow, Facts, Shape};
-use crate::measure::error::MeasureError;
-use crate::measure::fio::Direction;
-use crate::measure::nvme::{NvmeJob, NvmeRun};
 use crate::output::{Failure, Text};
+use crate::workloads::cufile::{self, Api, Cufile, CufileJob, CufileRow, Facts, Shape};
+use crate::workloads::error::MeasureError;
+use crate::workloads::fio::Direction;
+use crate::workloads::nvme::{NvmeJob, NvmeRun};
 use serde::Serialize;
 use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
 use warpbell::engine::Engine;
-use warpbell::spec::{DeviceSpec, Name};
+use warpbell::spec::Name;
 use warpbell::units::{decimal_rate, si, three_digits};
 
 /// A comparison that is prepared: the file of the device, and the loaded library.
@@ -143,7 +143,7 @@ fn subject(args: &NvmeArgs) -> Result<(PathBuf, bool), Failure> {
     if device.stripe.is_some_and(|n| n > 1) {
         return Err(usage("a stripe has several"));
     }
-    let spec = DeviceSpec::from_os_str(one)?;
+    let spec = one.spec()?.spec();
     match spec.name() {
         _ if spec.options().iter().any(|o| o.key() == "file") => Err(usage("this controller has several")),
         Name::SoftFile(path) => Ok((path.clone(), spec.options().iter().any(|o| o.key() == "direct"))),

@@ -2,9 +2,9 @@
 
 use crate::args::MappingArgs;
 use crate::interrupt::Interrupt;
-use crate::measure::mapping::{self, Access};
-use crate::measure::report::Report;
 use crate::output::{Failure, Text};
+use crate::workloads::mapping::{self, Access};
+use crate::workloads::report::Report;
 use crate::{engine, output};
 use serde_json::json;
 use warpbell::memory::mapping::CpuView;
@@ -53,7 +53,7 @@ pub fn run(args: &MappingArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for bytes in sizes {
         if interrupt.end().is_some() {
-            return Err(crate::measure::error::MeasureError::Stopped.into());
+            return Err(crate::workloads::error::MeasureError::Stopped.into());
         }
         let row = mapping::measure(&Mapped(&view), &Copied(&region), bytes)?;
         text.line(format_args!("{row}"))?;

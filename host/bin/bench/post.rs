@@ -3,9 +3,9 @@
 use crate::args::PostArgs;
 use crate::engine;
 use crate::interrupt::Interrupt;
-use crate::measure::post::{self, PostSetting};
-use crate::measure::report::{Report, nanoseconds};
 use crate::output::{self, Failure, Text};
+use crate::workloads::post::{self, PostSetting};
+use crate::workloads::report::{Report, nanoseconds};
 use serde_json::json;
 use warpbell::engine::EngineKind;
 

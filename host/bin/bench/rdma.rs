@@ -2,9 +2,11 @@
 
 use crate::args::{AdapterKind, EngineArgs, EngineChoice, InitiatorChoice, RdmaArgs};
 use crate::interrupt::Interrupt;
-use crate::measure::rdma::{ALL_SIZES, AdapterChoice, Initiator, Kind, RdmaBench, Row, Setting, Side, not_two, table};
-use crate::measure::report::{Report, nanoseconds};
 use crate::output::{self, Failure, Text};
+use crate::workloads::rdma::{
+    ALL_SIZES, AdapterChoice, Initiator, Kind, RdmaBench, Row, Setting, Side, not_two, table,
+};
+use crate::workloads::report::{Report, nanoseconds};
 use crate::{engine, world};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

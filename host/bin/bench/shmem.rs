@@ -2,9 +2,9 @@
 
 use crate::args::{ShmemArgs, ShmemTest};
 use crate::interrupt::Interrupt;
-use crate::measure::report::{Report, nanoseconds};
-use crate::measure::shmem::{Row, Setting, ShmemBench, Test, head};
 use crate::output::{self, Failure, Text};
+use crate::workloads::report::{Report, nanoseconds};
+use crate::workloads::shmem::{Row, Setting, ShmemBench, Test, head};
 use crate::world::Plan;
 use serde_json::json;
 use warpbell::shmem::World;

@@ -2,9 +2,9 @@
 
 use crate::args::{StreamArgs, StreamTest};
 use crate::interrupt::Interrupt;
-use crate::measure::report::{Report, nanoseconds};
-use crate::measure::stream::{Counts, HEAD, Puts, Row, VolumeTransfers};
 use crate::output::{self, Failure, Text};
+use crate::workloads::report::{Report, nanoseconds};
+use crate::workloads::stream::{Counts, HEAD, Puts, Row, VolumeTransfers};
 use crate::world::Plan;
 use crate::{device, engine};
 use serde_json::json;
@@ -73,7 +73,7 @@ fn table(text: &Text, rows: &[Row]) -> Result<(), Failure> {
 fn json(
     args: &StreamArgs,
     engine: &Engine,
-    path: Option<crate::measure::report::PathReport>,
+    path: Option<crate::workloads::report::PathReport>,
     rows: &[Row],
 ) -> Result<(), Failure> {
     let Some(to) = &args.report.json else { return Ok(()) };

@@ -3,8 +3,8 @@
 use super::stored::{named, open};
 use crate::args::ExportArgs;
 use crate::interrupt::Interrupt;
-use crate::measure::graph::seconds;
 use crate::output::{Failure, Text, warn, written};
+use crate::workloads::graph::seconds;
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::path::Path;

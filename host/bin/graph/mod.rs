@@ -17,11 +17,11 @@ use subject::Subject;
 
 use crate::args::{GraphArgs, GraphCommand, SourceArgs, Weights, WorldArgs};
 use crate::interrupt::Interrupt;
-use crate::measure::graph::{GraphRun, Io, Summary};
-use crate::measure::phases::Phases;
-use crate::measure::report::{Report, nanoseconds};
 use crate::output::{Failure, Text};
 use crate::progress::Loading;
+use crate::workloads::graph::{GraphRun, Io, Summary};
+use crate::workloads::phases::Phases;
+use crate::workloads::report::{Report, nanoseconds};
 use crate::{device, engine, output, partitioned, world};
 use serde_json::json;
 use std::time::Instant;

@@ -1,7 +1,7 @@
 //! Results of algorithms: figures for the result line, values for files, and lines for each step.
 
-use crate::measure::graph::{GraphRun, seconds};
 use crate::output::{Failure, Text};
+use crate::workloads::graph::{GraphRun, seconds};
 use warpbell::graph::output::Values;
 use warpbell::graph::verify;
 use warpbell::graph::{

@@ -10,12 +10,11 @@ mod remote;
 mod serve;
 mod smart;
 
-use crate::args::{BenchCommand, NvmeArgs};
+use crate::args::{BenchCommand, DeviceArg, NvmeArgs};
 use crate::interrupt::Interrupt;
 use crate::output::Failure;
 use crate::progress;
 use clap::{Args, Subcommand};
-use std::ffi::OsString;
 
 #[derive(Debug, Subcommand)]
 pub enum NvmeCommand {
@@ -57,8 +56,8 @@ pub enum NvmeCommand {
 #[derive(Args, Clone, Debug)]
 pub struct BenchArgs {
     /// nvme:ADDRESS, soft:FILE or qtest:FILE, with options after commas (docs/devices.md)
-    #[arg(value_name = "DEVICE")]
-    pub name: OsString,
+    #[arg(value_name = "DEVICE", value_parser = DeviceArg::parser())]
+    pub name: DeviceArg,
     #[command(flatten)]
     pub bench: NvmeArgs,
 }

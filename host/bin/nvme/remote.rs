@@ -110,7 +110,7 @@ pub fn discover(args: &DiscoverArgs) -> Result<(), Failure> {
         (Some(DiscoverTransport::Rdma), _) | (None, true) => FabricsTransport::Rdma,
         (Some(DiscoverTransport::Tcp), _) | (None, false) => FabricsTransport::Tcp,
     };
-    let records = warpbell::fabrics::discover(transport, &args.address, |c| c.host_nqn(args.hostnqn.clone()))?;
+    let records = warpbell::remote::discover(transport, &args.address, |c| c.host_nqn(args.hostnqn.clone()))?;
     let found = Discovered { address: args.address.clone(), records: records.into_iter().map(Record::of).collect() };
     if let Some(path) = &args.json.json {
         return write_json("nvme discover", &found, path);
@@ -231,8 +231,8 @@ pub fn connect_check(args: &ConnectCheckArgs) -> Result<(), Failure> {
     let spec = DeviceSpec::from_os_str(&args.device)?;
     let config = FabricsConfig::try_from(&spec)?;
     let report = match config.transport {
-        FabricsTransport::Soft => warpbell::soft::fabrics::check(&config)?,
-        _ => warpbell::fabrics::check(&config)?,
+        FabricsTransport::Soft => warpbell::soft::target::check(&config)?,
+        _ => warpbell::remote::check(&config)?,
     };
     let checked = Checked::of(spec.to_string(), report);
     match &args.json.json {

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::time::Duration;
 use warpbell::nvme::fabrics::FabricsTransport;
-use warpbell::soft::fabrics::{Target, TargetConfig, TargetTransport};
+use warpbell::soft::target::{Target, TargetConfig, TargetTransport};
 use warpbell::storage::DriveSpec;
 
 /// Interval at which the program checks whether it was told to end.

@@ -1,8 +1,8 @@
 //! Tests with fixtures of several machines: what is found, which remedies are given, and what is not claimed.
 
 mod containers;
-mod fabrics;
 mod nics;
+mod rdma_machines;
 mod shapes;
 mod shares;
 mod text;
@@ -428,7 +428,7 @@ fn nothing_is_guessed_from_nothing() {
     let empty = Fixture::new();
     let garbled = server();
     scramble(garbled.0.root());
-    let garbled_nics = fabrics::roce_server();
+    let garbled_nics = rdma_machines::roce_server();
     scramble(garbled_nics.0.root());
     let nics = look(&(garbled_nics.0, facts.clone()));
     assert!(nics.nics.iter().all(|n| n.active_ports().next().is_none()) && !nics.to_string().is_empty());
@@ -469,7 +469,7 @@ proptest! {
     /// Truncates files or changes a byte, as a kernel of another version might.
     #[test]
     fn no_damage_to_a_tree_panics(damage in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>(), any::<u8>()), 8)) {
-        let shape = if damage[0].0 { server() } else { fabrics::roce_server() };
+        let shape = if damage[0].0 { server() } else { rdma_machines::roce_server() };
         let mut n = 0;
         files(shape.0.root(), &mut |file| {
             let (cut, at, byte) = damage[n % damage.len()];
@@ -492,7 +492,8 @@ fn every_check_is_explained() {
     let page = include_str!("../../../docs/doctor.md");
     let heading = |c: &Check| format!("### {} {}", c.area, c.name);
     let others = [laptop(), workstation(), server(), guest(), container(), libnvm()];
-    let with_nics = [fabrics::big_server(), fabrics::roce_server(), fabrics::soft_roce(), fabrics::cloud()];
+    let with_nics =
+        [rdma_machines::big_server(), rdma_machines::roce_server(), rdma_machines::soft_roce(), rdma_machines::cloud()];
     for shape in others.into_iter().chain(with_nics) {
         for c in look(&shape).checks {
             assert!(page.lines().any(|l| l == heading(&c)), "docs/doctor.md has no `{}`", heading(&c));
@@ -532,7 +533,7 @@ fn json_keys_are_stable() {
     assert_eq!(json["gpus"][0]["writes_ordering"], "owner");
     assert_eq!(json["requirements"][2]["possible"], false);
 
-    let json = serde_json::to_value(look(&fabrics::roce_server())).unwrap();
+    let json = serde_json::to_value(look(&rdma_machines::roce_server())).unwrap();
     let nic = &json["nics"][0];
     assert_eq!((&nic["name"], &nic["bdf"], &nic["vendor"]), (&"mlx5_0".into(), &"0000:3b:00.0".into(), &0x15b3.into()));
     let port = &nic["ports"][0];
@@ -550,7 +551,7 @@ fn json_keys_are_stable() {
         ["mlx5_ports", "peer_gpus", "peer_pairs", "shared_memory", "verbs_ports", "why"]
     );
     assert_eq!(keys(&json["nic_distances"][0]), ["common_bridge", "distance", "nic", "nic_bdf", "peer"]);
-    let json = serde_json::to_value(look(&fabrics::big_server())).unwrap();
+    let json = serde_json::to_value(look(&rdma_machines::big_server())).unwrap();
     assert_eq!(
         json["gpu_peers"][0],
         serde_json::json!({"gpu": 0, "peer": 1, "access": "yes", "atomics": true, "nvlink": true})

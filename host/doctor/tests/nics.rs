@@ -3,7 +3,7 @@
 use super::*;
 use crate::rdma::fixture::{Link, Nic};
 use Area::Nic as NIC;
-use fabrics::*;
+use rdma_machines::*;
 
 #[test]
 fn a_big_server_lacks_nothing_but_a_switch_without_redirection() {

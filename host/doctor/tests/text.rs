@@ -1,6 +1,6 @@
 //! Tests of the reports' text, to the letter.
 
-use super::{fabrics, look, shapes};
+use super::{look, rdma_machines, shapes};
 use crate::doctor::GpuFacts;
 use crate::pci::fixture::Fixture;
 
@@ -36,15 +36,15 @@ fn a_server() {
 
 #[test]
 fn a_roce_server() {
-    same(&text(&fabrics::roce_server()), include_str!("roce_server.txt"));
+    same(&text(&rdma_machines::roce_server()), include_str!("roce_server.txt"));
 }
 
 #[test]
 fn a_laptop_with_soft_roce() {
-    same(&text(&fabrics::soft_roce()), include_str!("soft_roce.txt"));
+    same(&text(&rdma_machines::soft_roce()), include_str!("soft_roce.txt"));
 }
 
 #[test]
 fn a_virtual_machine_in_a_cloud() {
-    same(&text(&fabrics::cloud()), include_str!("cloud.txt"));
+    same(&text(&rdma_machines::cloud()), include_str!("cloud.txt"));
 }

@@ -16,23 +16,23 @@ const ALL_NAMESPACES: u32 = u32::MAX;
 
 /// Access to a namespace by one port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Access {
-    pub(super) namespace: u32,
+pub(crate) struct Access {
+    pub(crate) namespace: u32,
     /// ANA Group Identifier.
-    pub(super) group: u32,
-    pub(super) state: AccessState,
+    pub(crate) group: u32,
+    pub(crate) state: AccessState,
 }
 
 impl Access {
     /// Returns the access to a namespace, or to the first of the log page. Returns `None` if the log page does not list
     /// it.
-    pub(super) fn of(log: &AccessLog, namespace: Option<u32>) -> Option<Self> {
+    pub(crate) fn of(log: &AccessLog, namespace: Option<u32>) -> Option<Self> {
         let namespace = namespace.or_else(|| log.first_namespace())?;
         log.group_of(namespace).map(|g| Self { namespace, group: g.id, state: g.state })
     }
 
     /// Checks that commands for the namespace are executed. `peer` is the port.
-    pub(super) fn check(self, peer: String) -> Result<(), FabricsError> {
+    pub(crate) fn check(self, peer: String) -> Result<(), FabricsError> {
         let Self { namespace, group, state } = self;
         match state.is_usable() {
             true => Ok(()),
@@ -42,29 +42,29 @@ impl Access {
 }
 
 /// Returns the command that reads the log page of access states.
-pub(super) fn read_log(bytes: u32) -> Command {
+pub(crate) fn read_log(bytes: u32) -> Command {
     let dwords = bytes / 4 - 1;
     let (low, high) = (u32::from(log_page::ASYMMETRIC_ACCESS) | dwords << 16, dwords >> 16);
     Command::read(SqEntry { nsid: ALL_NAMESPACES, ..admin(opcode::GET_LOG_PAGE, low, high) }, bytes)
 }
 
 /// A controller that is ready for I/O queues, and facts about it.
-pub(super) struct Established {
-    pub(super) association: Association,
-    pub(super) identify: IdentifyController,
-    pub(super) limits: Limits,
+pub(crate) struct Established {
+    pub(crate) association: Association,
+    pub(crate) identify: IdentifyController,
+    pub(crate) limits: Limits,
     /// Length of the log page of access states in bytes; `None` if the controller reports none.
-    pub(super) access_bytes: Option<u32>,
+    pub(crate) access_bytes: Option<u32>,
     /// Access to the namespace that decides; `None` if it is not reported.
-    pub(super) access: Option<Access>,
+    pub(crate) access: Option<Access>,
     /// False if the log page of access states does not list the namespace of the options.
-    pub(super) is_listed: bool,
+    pub(crate) is_listed: bool,
 }
 
 impl Established {
     /// Connects the admin queue at a port, enables and identifies the controller, and reads the access states. Access
     /// is not checked.
-    pub(super) fn open(dialer: &Dialer) -> Result<Self, FabricsError> {
+    pub(crate) fn open(dialer: &Dialer) -> Result<Self, FabricsError> {
         let mut a = Association::open(dialer)?;
         a.enable()?;
         let identify = a.identify()?;
@@ -104,12 +104,12 @@ impl Established {
     }
 
     /// Returns true if the namespace is accessible with the best performance, as far as the controller reports.
-    pub(super) fn is_optimized(&self) -> bool {
+    pub(crate) fn is_optimized(&self) -> bool {
         self.is_listed && self.access.is_none_or(|a| a.state == AccessState::Optimized)
     }
 
     /// Checks that the namespace is accessible, as far as the controller reports.
-    pub(super) fn check_access(&self) -> Result<(), FabricsError> {
+    pub(crate) fn check_access(&self) -> Result<(), FabricsError> {
         self.access.map_or(Ok(()), |a| a.check(self.association.peer()))
     }
 }

@@ -34,18 +34,18 @@ pub struct Limits {
 }
 
 /// An association: a connected admin queue.
-pub(super) struct Association {
-    pub(super) admin: Queue,
+pub(crate) struct Association {
+    pub(crate) admin: Queue,
     /// Identifier of the controller.
-    pub(super) controller: u16,
-    pub(super) cap: Cap,
-    pub(super) version: u32,
+    pub(crate) controller: u16,
+    pub(crate) cap: Cap,
+    pub(crate) version: u32,
     within: Duration,
 }
 
 impl Association {
     /// Connects the admin queue, and reads CAP and VS. The controller is not enabled.
-    pub(super) fn open(dialer: &Dialer) -> Result<Self, FabricsError> {
+    pub(crate) fn open(dialer: &Dialer) -> Result<Self, FabricsError> {
         let config = &dialer.config;
         let shape = QueueShape { id: 0, controller: ANY_CONTROLLER, entries: ADMIN_ENTRIES };
         let (admin, controller) = Queue::connect(dialer, shape, User::Host(0))?;
@@ -75,7 +75,7 @@ impl Association {
     }
 
     /// Enables the controller and waits until it is ready (NVMe Base 2.1, 3.5.2).
-    pub(super) fn enable(&mut self) -> Result<(), FabricsError> {
+    pub(crate) fn enable(&mut self) -> Result<(), FabricsError> {
         let value = cc::EN | cc::IOSQES_64 | cc::IOCQES_16;
         self.set(register::CC, value.into(), "CC")?;
         let limit = (TIMEOUT_UNIT * u32::from(self.cap.timeout_units()).max(1)).max(self.within);
@@ -83,14 +83,14 @@ impl Association {
     }
 
     /// Notifies the controller of a shutdown, and waits until it is complete (NVMe Base 2.1, 3.6.2).
-    pub(super) fn shut_down(&mut self) -> Result<(), FabricsError> {
+    pub(crate) fn shut_down(&mut self) -> Result<(), FabricsError> {
         let value = cc::EN | cc::IOSQES_64 | cc::IOCQES_16 | cc::SHN_NORMAL;
         self.set(register::CC, value.into(), "CC")?;
         self.wait_for("did not complete its shutdown", self.within, |s| s & csts::SHST_MASK == csts::SHST_COMPLETE)
     }
 
     /// Disables the controller: it drops its I/O queues.
-    pub(super) fn disable(&mut self, within: Duration) -> Result<(), FabricsError> {
+    pub(crate) fn disable(&mut self, within: Duration) -> Result<(), FabricsError> {
         let before = std::mem::replace(&mut self.within, within);
         let done = self.set(register::CC, (cc::IOSQES_64 | cc::IOCQES_16).into(), "CC");
         self.within = before;
@@ -121,23 +121,23 @@ impl Association {
         }
     }
 
-    pub(super) fn peer(&self) -> String {
+    pub(crate) fn peer(&self) -> String {
         self.admin.peer()
     }
 
     /// Reads the Identify Controller data.
-    pub(super) fn identify(&mut self) -> Result<IdentifyController, FabricsError> {
+    pub(crate) fn identify(&mut self) -> Result<IdentifyController, FabricsError> {
         let entry = admin(opcode::IDENTIFY, cns::CONTROLLER.into(), 0);
         Ok(IdentifyController::new(&self.read(entry, IDENTIFY_BYTES as u32, "Identify Controller")?))
     }
 
     /// Runs a command that reads data.
-    pub(super) fn read(&mut self, entry: SqEntry, bytes: u32, what: &str) -> Result<Vec<u8>, FabricsError> {
+    pub(crate) fn read(&mut self, entry: SqEntry, bytes: u32, what: &str) -> Result<Vec<u8>, FabricsError> {
         self.run(Command::read(entry, bytes), what)
     }
 
     /// Runs a command with a buffer of its own. Returns the buffer.
-    pub(super) fn run(&mut self, command: Command, what: &str) -> Result<Vec<u8>, FabricsError> {
+    pub(crate) fn run(&mut self, command: Command, what: &str) -> Result<Vec<u8>, FabricsError> {
         match self.admin.run_well(command, self.within, what)?.command.place {
             Place::Owned(data) => Ok(data),
             Place::Prps => Ok(Vec::new()),
@@ -145,7 +145,7 @@ impl Association {
     }
 
     /// Returns the limits that the controller reports for its I/O queues.
-    pub(super) fn limits(&self, identify: &IdentifyController) -> Result<Limits, FabricsError> {
+    pub(crate) fn limits(&self, identify: &IdentifyController) -> Result<Limits, FabricsError> {
         let b = identify.bytes();
         let word = |at: usize| u16::from_le_bytes([b[at], b[at + 1]]);
         let capsule = u32::from(word(1792)) | u32::from(word(1794)) << 16;
@@ -170,7 +170,7 @@ impl Association {
     }
 
     /// Requests `wanted` I/O queue pairs. Returns the granted number.
-    pub(super) fn request_queues(&mut self, wanted: u32) -> Result<u32, FabricsError> {
+    pub(crate) fn request_queues(&mut self, wanted: u32) -> Result<u32, FabricsError> {
         let number = wanted.clamp(1, 0xffff) - 1;
         let entry = admin(opcode::SET_FEATURES, feature::NUMBER_OF_QUEUES.into(), number | number << 16);
         let done = self.admin.run_well(Command::plain(entry), self.within, "Set Features (Number of Queues)")?;
@@ -179,7 +179,7 @@ impl Association {
     }
 
     /// Reads a part of the discovery log.
-    pub(super) fn discovery_log(&mut self, offset: u64, bytes: u32) -> Result<Vec<u8>, FabricsError> {
+    pub(crate) fn discovery_log(&mut self, offset: u64, bytes: u32) -> Result<Vec<u8>, FabricsError> {
         let dwords = bytes / 4 - 1;
         let mut entry = admin(opcode::GET_LOG_PAGE, u32::from(DISCOVERY_LOG) | dwords << 16, dwords >> 16);
         (entry.cdw12, entry.cdw13) = (offset as u32, (offset >> 32) as u32);
@@ -187,7 +187,7 @@ impl Association {
     }
 
     /// Reads the header of the discovery log.
-    pub(super) fn discovery_header(&mut self) -> Result<DiscoveryHeader, FabricsError> {
+    pub(crate) fn discovery_header(&mut self) -> Result<DiscoveryHeader, FabricsError> {
         Ok(DiscoveryHeader::read(&self.discovery_log(0, fabrics::DISCOVERY_RECORD_BYTES as u32)?))
     }
 }

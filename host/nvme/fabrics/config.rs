@@ -144,7 +144,7 @@ impl FabricsConfig {
     }
 
     /// Returns the number of threads that forward commands.
-    pub(super) fn service_threads(&self) -> usize {
+    pub(crate) fn service_threads(&self) -> usize {
         self.threads
             .unwrap_or_else(|| (crate::processors::count() / 2).min(usize::from(self.queues.unwrap_or(64))))
             .max(1)

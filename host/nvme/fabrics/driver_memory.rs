@@ -1,6 +1,5 @@
 //! Memory that the driver's commands name by PRPs.
 
-use crate::nvme::ring_service::address::Range;
 use crate::nvme::ring_service::prp::{self, Extent, Hints};
 use crate::nvme::ring_service::{Mover, Snapshot};
 use crate::wire::nvme::{SqEntry, Status, status};
@@ -93,11 +92,6 @@ impl<'a> DriverMemory<'a> {
             data = later;
         });
         Ok(())
-    }
-
-    /// Returns true if `bytes` bytes at a device address are mapped in one piece.
-    pub(crate) fn reaches(&self, address: u64, bytes: usize) -> bool {
-        self.table.is_some_and(|t| t.resolve(address, bytes, &mut Range::none()).is_some())
     }
 }
 

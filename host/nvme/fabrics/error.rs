@@ -200,7 +200,7 @@ impl FabricsError {
     }
 
     /// Returns true if no port will ever reach the namespace again.
-    pub(super) fn is_for_good(&self) -> bool {
+    pub(crate) fn is_for_good(&self) -> bool {
         match self {
             Self::Inaccessible { state, .. } => *state == AccessState::PersistentLoss,
             Self::NoPort { causes, .. } => !causes.is_empty() && causes.iter().all(Self::is_for_good),

@@ -70,9 +70,9 @@ pub(crate) enum User<'a> {
 /// All that it takes to connect the queues of one association, by one port.
 #[derive(Clone, Debug)]
 pub(crate) struct Dialer {
-    pub(super) config: FabricsConfig,
-    pub(super) identity: HostIdentity,
-    pub(super) transport: Arc<dyn Transport>,
+    pub(crate) config: FabricsConfig,
+    pub(crate) identity: HostIdentity,
+    pub(crate) transport: Arc<dyn Transport>,
 }
 
 /// A connection for one queue pair. It moves capsules and data; [`Commands`] knows the commands that they belong to.

@@ -1,19 +1,5 @@
-//! Controllers of other machines: NVMe over Fabrics. This module has the transport TCP; others are above it.
-//!
-//! [`open`] connects to a subsystem and returns an [`Attachment`] as hardware has one. The driver creates queues in
-//! memory, kernels write commands and doorbells there, and host threads carry the commands to the target as capsules.
-//! The threads write data and completions back. Kernels, volumes and caches see no difference to a software
-//! controller.
-//!
-//! ```no_run
-//! use warpbell::nvme::fabrics::{self, FabricsConfig};
-//! use warpbell::storage::Drive;
-//!
-//! let config = FabricsConfig::tcp("10.0.0.2", 4420, "nqn.2026-01.org.example:data");
-//! let drive = Drive::attach(fabrics::open(&config)?, None)?;
-//! println!("{} bytes", drive.bytes());
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+//! NVMe over Fabrics: the protocol that a host speaks with controllers of other machines, and its transport TCP. The bridge
+//! that makes such a controller one for the driver is above this module, and so are other transports.
 //!
 //! # Loss of the connection
 //!
@@ -37,7 +23,6 @@
 
 mod access;
 mod association;
-mod bridge;
 mod commands;
 mod config;
 mod discover;
@@ -49,19 +34,18 @@ mod paths;
 mod queue;
 mod tcp;
 
-pub(crate) use commands::{Commands, Direction};
+pub(crate) use access::{Access, Established, read_log};
+pub(crate) use association::Association;
+pub(crate) use commands::{Command, Commands, Direction, Finished, Place};
 pub(crate) use discover::{check_over, discover_over};
-pub(crate) use driver_memory::DriverMemory;
-#[cfg(feature = "shmem")]
-pub(crate) use link::Keys;
-pub(crate) use link::{Link, QueueShape, Registrar, Transport, User};
+pub(crate) use driver_memory::{DriverMemory, PAGE_SHIFT, Scratch};
+pub(crate) use link::{Dialer, Keys, Link, QueueShape, Registrar, Transport, User};
+pub(crate) use paths::{First, Paths};
+pub(crate) use queue::{Queue, admin};
+pub(crate) use tcp::TcpTransport;
 
 pub use association::Limits;
-pub use bridge::{Counters, RemoteController, open};
 pub use config::{AdapterChoice, FabricsConfig, FabricsTransport, PortAddress};
 pub use discover::{ConnectReport, PortReport, check, discover};
 pub use error::FabricsError;
 pub use host_identity::{HostIdentity, uuid_text};
-
-#[cfg(doc)]
-use super::Attachment;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// Port that is tried first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum First {
+pub(crate) enum First {
     /// The one in use.
     Current,
     /// The one after it, because it was lost.
@@ -29,7 +29,7 @@ enum Tried<T> {
 
 /// The ports of a subsystem.
 #[derive(Clone, Debug)]
-pub(super) struct Paths {
+pub(crate) struct Paths {
     /// One for each port, in the order of the configuration.
     dialers: Vec<Dialer>,
     /// Index of the port in use, or of the last one.
@@ -38,7 +38,7 @@ pub(super) struct Paths {
 
 impl Paths {
     /// Checks the configuration, and reads the identity of this host.
-    pub(super) fn new(config: &FabricsConfig, transport: &Arc<dyn Transport>) -> Result<Self, FabricsError> {
+    pub(crate) fn new(config: &FabricsConfig, transport: &Arc<dyn Transport>) -> Result<Self, FabricsError> {
         config.check()?;
         let identity = config.identity()?;
         let dialer = |config| Dialer { config, identity: identity.clone(), transport: transport.clone() };
@@ -46,16 +46,16 @@ impl Paths {
     }
 
     /// Returns all ports, in the order of the configuration.
-    pub(super) fn dialers(&self) -> &[Dialer] {
+    pub(crate) fn dialers(&self) -> &[Dialer] {
         &self.dialers
     }
 
     /// Returns the port in use, or the last one.
-    pub(super) fn dialer(&self) -> &Dialer {
+    pub(crate) fn dialer(&self) -> &Dialer {
         &self.dialers[self.current]
     }
 
-    pub(super) fn are_several(&self) -> bool {
+    pub(crate) fn are_several(&self) -> bool {
         self.dialers.len() > 1
     }
 
@@ -64,7 +64,7 @@ impl Paths {
     ///
     /// # Errors
     /// The error of the only port, or [`FabricsError::NoPort`] with those of all ports.
-    pub(super) fn establish<T>(
+    pub(crate) fn establish<T>(
         &mut self,
         first: First,
         stops: impl Fn() -> bool,

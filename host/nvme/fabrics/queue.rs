@@ -18,7 +18,7 @@ const SHORT_SLICE: Duration = Duration::from_micros(200);
 const MOST_BACKLOG: usize = 1 << 20;
 
 /// A connected queue pair.
-pub(super) struct Queue {
+pub(crate) struct Queue {
     id: u16,
     link: Box<dyn Link>,
     commands: Commands,
@@ -28,7 +28,7 @@ pub(super) struct Queue {
 
 impl Queue {
     /// Opens a connection and connects a queue pair (NVMe Base 2.1, 6.3). Returns the identifier of the controller, too.
-    pub(super) fn connect(dialer: &Dialer, shape: QueueShape, user: User<'_>) -> Result<(Self, u16), FabricsError> {
+    pub(crate) fn connect(dialer: &Dialer, shape: QueueShape, user: User<'_>) -> Result<(Self, u16), FabricsError> {
         let Dialer { config, identity, transport } = dialer;
         let QueueShape { id, controller, entries } = shape;
         let link = transport.open(config, shape, user)?;
@@ -62,44 +62,44 @@ impl Queue {
     }
 
     /// Returns the queue identifier.
-    pub(super) fn id(&self) -> u16 {
+    pub(crate) fn id(&self) -> u16 {
         self.id
     }
 
     /// Returns address and port of the target.
-    pub(super) fn peer(&self) -> String {
+    pub(crate) fn peer(&self) -> String {
         self.link.peer().to_owned()
     }
 
-    pub(super) fn commands(&mut self) -> &mut Commands {
+    pub(crate) fn commands(&mut self) -> &mut Commands {
         &mut self.commands
     }
 
-    pub(super) fn link(&mut self) -> &mut dyn Link {
+    pub(crate) fn link(&mut self) -> &mut dyn Link {
         &mut *self.link
     }
 
     /// Returns the connection, for kernels.
-    pub(super) fn into_link(self) -> Box<dyn Link> {
+    pub(crate) fn into_link(self) -> Box<dyn Link> {
         self.link
     }
 
-    pub(super) fn outstanding(&self) -> usize {
+    pub(crate) fn outstanding(&self) -> usize {
         self.commands.outstanding()
     }
 
     /// Returns true if the queue accepts another command now.
-    pub(super) fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.commands.has_room() && self.link.backlog() < MOST_BACKLOG
     }
 
     /// Returns the connection's descriptor, and true if bytes wait to be sent.
-    pub(super) fn descriptor(&self) -> (RawFd, bool) {
+    pub(crate) fn descriptor(&self) -> (RawFd, bool) {
         (self.link.descriptor(), self.link.backlog() > 0)
     }
 
     /// Returns true if something waits for the connection, or for a caller.
-    pub(super) fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         self.outstanding() > 0 || self.link.backlog() > 0 || self.commands.has_finished() || !self.finished.is_empty()
     }
 
@@ -108,7 +108,7 @@ impl Queue {
     /// # Errors
     /// The status with which the command fails at once, because its pages are not mapped or the queue is full; or the
     /// error of the connection.
-    pub(super) fn submit(
+    pub(crate) fn submit(
         &mut self,
         command: Command,
         memory: &DriverMemory<'_>,
@@ -129,7 +129,7 @@ impl Queue {
     ///
     /// # Errors
     /// Those of the connection.
-    pub(super) fn progress(
+    pub(crate) fn progress(
         &mut self,
         memory: &DriverMemory<'_>,
         finished: &mut Vec<Finished>,
@@ -145,7 +145,7 @@ impl Queue {
     ///
     /// # Errors
     /// [`FabricsError::TimedOut`] without a response in time, and those of the connection.
-    pub(super) fn run(&mut self, command: Command, within: Duration, what: &str) -> Result<Finished, FabricsError> {
+    pub(crate) fn run(&mut self, command: Command, within: Duration, what: &str) -> Result<Finished, FabricsError> {
         let none = DriverMemory::none();
         let failed =
             |peer: &str, status| FabricsError::Command { peer: peer.to_owned(), command: what.to_owned(), status };
@@ -173,7 +173,7 @@ impl Queue {
     }
 
     /// Runs a command, and fails unless its status is success.
-    pub(super) fn run_well(
+    pub(crate) fn run_well(
         &mut self,
         command: Command,
         within: Duration,
@@ -191,7 +191,7 @@ impl Queue {
     }
 
     /// Takes all commands without response. The connection is not used any more.
-    pub(super) fn abandon(&mut self) -> Vec<Command> {
+    pub(crate) fn abandon(&mut self) -> Vec<Command> {
         self.commands.abandon()
     }
 }
@@ -218,7 +218,7 @@ fn parameter(s: Status, result: u32) -> String {
 }
 
 /// Returns an admin command without data.
-pub(super) fn admin(opcode: u8, cdw10: u32, cdw11: u32) -> SqEntry {
+pub(crate) fn admin(opcode: u8, cdw10: u32, cdw11: u32) -> SqEntry {
     SqEntry { cdw10, cdw11, ..SqEntry::new(opcode, 0, 0) }
 }
 

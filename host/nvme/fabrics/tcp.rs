@@ -39,7 +39,7 @@ pub(super) struct TcpLink {
 
 /// NVMe over TCP.
 #[derive(Debug, Default)]
-pub(super) struct TcpTransport(Addresses);
+pub(crate) struct TcpTransport(Addresses);
 
 impl Transport for TcpTransport {
     fn open(&self, config: &FabricsConfig, _: QueueShape, _: User<'_>) -> Result<Box<dyn Link>, FabricsError> {

@@ -81,6 +81,15 @@ impl QueueBits {
             || words.get(usize::from(queue / 64)).is_some_and(|w| w.load(Ordering::Relaxed) >> (queue % 64) & 1 != 0)
     }
 
+    /// Empties the set. Returns the queues that were in it, some of them twice.
+    pub(super) fn take(&self) -> impl Iterator<Item = u16> {
+        let words = self.0.iter().flat_map(|words| words.iter().enumerate());
+        words.flat_map(|(at, word)| {
+            let bits = word.swap(0, Ordering::Relaxed);
+            (0..64).filter(move |bit| bits >> bit & 1 != 0).map(move |bit| (at * 64 + bit) as u16)
+        })
+    }
+
     /// Adds or removes a queue.
     pub(crate) fn set(&self, queue: u16, completion: bool, exists: bool) {
         if let Some(w) = self.0[usize::from(completion)].get(usize::from(queue / 64)) {

@@ -6,14 +6,12 @@ use super::io::{ALL_NAMESPACES, scatter};
 use super::log::{self, Event, Kind};
 use super::manager::Manager;
 use super::queue::Answer;
-use crate::nvme::ring_service::RingSetup;
+use crate::nvme::ring_service::{Lifecycle, RingSetup, new_queue};
 use crate::wire::nvme::{IDENTIFY_BYTES, SqEntry, Status, admin, cns, feature, log_page, status};
 use std::sync::atomic::Ordering;
 
 /// PSDT and FUSE in dword 0. Admin commands on PCIe use PRPs, and none is fused.
 const UNSUPPORTED_FLAGS: u32 = 3 << 14 | 3 << 8;
-/// Bit in dword 11: the queue is contiguous in memory, as CAP.CQR requires.
-const PHYSICALLY_CONTIGUOUS: u32 = 1;
 /// Asynchronous Event Configuration bit for temperature warnings.
 const TEMPERATURE_EVENTS: u32 = 1 << 1;
 /// Bit for temperature in the critical warning of the health log. It has the same position.
@@ -46,30 +44,20 @@ impl Manager {
         }
     }
 
-    /// Returns the setup of the queue that a command creates, after checking its identifier and size.
-    fn new_queue(&mut self, e: &SqEntry, granted: u16, exists: bool) -> Result<RingSetup, Status> {
-        let (id, size) = (e.cdw10 as u16, e.cdw10 >> 16);
-        if id == 0 || id > granted || exists {
-            return Err(status::INVALID_QUEUE_ID.dnr());
+    /// Returns the ring of the queue that a command creates, after checking its identifier and size.
+    fn new_queue(&self, e: &SqEntry, granted: u16, exists: bool) -> Result<RingSetup, Status> {
+        let setup = new_queue(e, granted, exists, self.core.config.max_queue_entries)?;
+        match self.admin.entry_sizes_fit(e.opcode() == admin::CREATE_CQ) {
+            true => Ok(setup),
+            false => Err(status::INVALID_QUEUE_SIZE.dnr()),
         }
-        let completion = e.opcode() == admin::CREATE_CQ;
-        if size == 0 || size >= self.core.config.max_queue_entries || !self.entry_sizes_fit(completion) {
-            return Err(status::INVALID_QUEUE_SIZE.dnr());
-        }
-        Ok(RingSetup { id, address: e.prp1, entries: size + 1 })
     }
 
-    fn check_memory(&mut self, e: &SqEntry, bytes: usize) -> Result<(), Status> {
-        if e.cdw11 & PHYSICALLY_CONTIGUOUS == 0 {
-            return Err(BAD_FIELD);
+    fn check_memory(&mut self, e: &SqEntry, setup: &RingSetup, entry_bytes: usize) -> Result<(), Status> {
+        if self.admin.is_stale() {
+            self.refresh();
         }
-        if e.prp1 & ((1 << self.core.page_shift.load(Ordering::Relaxed)) - 1) != 0 {
-            return Err(status::INVALID_PRP_OFFSET.dnr());
-        }
-        if !self.reaches(e.prp1, bytes) {
-            return Err(status::DATA_TRANSFER_ERROR.dnr());
-        }
-        Ok(())
+        self.admin.check_memory(e, setup, entry_bytes, self.core.page_shift.load(Ordering::Relaxed))
     }
 
     fn create_cq(&mut self, e: &SqEntry) -> Result<(), Status> {
@@ -79,10 +67,10 @@ impl Manager {
         if e.cdw11 & INTERRUPTS != 0 && e.cdw11 >> 16 > u32::from(self.core.config.max_queue_pairs) {
             return Err(status::INVALID_INTERRUPT_VECTOR.dnr());
         }
-        self.check_memory(e, setup.entries as usize * 16)?;
+        self.check_memory(e, &setup, 16)?;
         self.clear_word(setup.id, true);
-        self.core.thread_of(setup.id).send(Message::AddCq(setup));
-        self.core.existing.set(setup.id, true, true);
+        self.core.shell.thread_of(setup.id).send(Message::AddCq(setup));
+        self.core.shell.existing.set(setup.id, true, true);
         self.cqs.insert(setup.id, 0);
         Ok(())
     }
@@ -97,17 +85,17 @@ impl Manager {
         if !self.cqs.contains_key(&cqid) {
             return Err(status::INVALID_CQ.dnr());
         }
-        self.check_memory(e, setup.entries as usize * 64)?;
+        self.check_memory(e, &setup, 64)?;
         self.clear_word(setup.id, false);
-        self.core.thread_of(cqid).send(Message::AddSq(setup, cqid));
-        self.core.existing.set(setup.id, false, true);
+        self.core.shell.thread_of(cqid).send(Message::AddSq(setup, cqid));
+        self.core.shell.existing.set(setup.id, false, true);
         self.sqs.insert(setup.id, cqid);
         *self.cqs.entry(cqid).or_default() += 1;
         Ok(())
     }
 
     fn clear_word(&self, queue: u16, completion: bool) {
-        let d = &self.core.doorbells;
+        let d = &self.core.shell.doorbells;
         let word = if completion { d.cq_head(queue) } else { d.sq_tail(queue) };
         if let Some(w) = word {
             w.store(0, Ordering::SeqCst);
@@ -117,12 +105,12 @@ impl Manager {
     fn delete_sq(&mut self, e: &SqEntry) -> Result<(), Status> {
         let id = e.cdw10 as u16;
         let cqid = self.sqs.remove(&id).ok_or(status::INVALID_QUEUE_ID.dnr())?;
-        let removed = self.ask(self.core.thread_of(cqid), |reply| Message::RemoveSq(id, reply));
-        self.core.existing.set(id, false, false);
+        let removed = self.core.shell.request_for(cqid, |reply| Message::RemoveSq(id, reply));
+        self.core.shell.existing.set(id, false, false);
         if let Some(n) = self.cqs.get_mut(&cqid) {
             *n -= 1;
         }
-        if removed { Ok(()) } else { Err(status::INTERNAL_ERROR) }
+        removed.ok_or(status::INTERNAL_ERROR)
     }
 
     fn delete_cq(&mut self, e: &SqEntry) -> Result<(), Status> {
@@ -132,9 +120,9 @@ impl Manager {
             Some(0) => self.cqs.remove(&id),
             Some(_) => return Err(status::INVALID_QUEUE_DELETION.dnr()),
         };
-        let removed = self.ask(self.core.thread_of(id), |reply| Message::RemoveCq(id, reply));
-        self.core.existing.set(id, true, false);
-        if removed { Ok(()) } else { Err(status::INTERNAL_ERROR) }
+        let removed = self.core.shell.request_for(id, |reply| Message::RemoveCq(id, reply));
+        self.core.shell.existing.set(id, true, false);
+        removed.ok_or(status::INTERNAL_ERROR)
     }
 
     /// Writes data to the pages that a command names.
@@ -198,7 +186,7 @@ impl Manager {
         self.core.write_through.store(self.features.write_through(), Ordering::Relaxed);
         let watched = [feature::TEMPERATURE_THRESHOLD, feature::ASYNC_EVENT_CONFIG].contains(&(e.cdw10 as u8));
         if watched && self.features.too_warm_or_cold() && self.features.wants_events(TEMPERATURE_EVENTS) {
-            self.raise(Event::Temperature);
+            self.note(Event::Temperature);
         }
         Ok(result)
     }
@@ -210,18 +198,18 @@ impl Manager {
         if sqid == 0 {
             // Only event requests stay outstanding in the admin queue. Both completions need space.
             let at = self.event_requests.iter().position(|c| *c == cid);
-            return match at.filter(|_| self.has_room(2)) {
+            return match at.filter(|_| self.admin.has_room(2, &*self.core)) {
                 Some(i) => {
                     self.event_requests.remove(i);
-                    self.post(cid, Answer { status: status::ABORT_REQUESTED, result: 0 });
+                    self.admin.post(cid, Answer { status: status::ABORT_REQUESTED, result: 0 });
                     0
                 }
                 None => NOT_ABORTED,
             };
         }
         let Some(cqid) = self.sqs.get(&sqid) else { return NOT_ABORTED };
-        let aborted = self.ask(self.core.thread_of(*cqid), |reply| Message::Abort(sqid, cid, reply));
-        u32::from(!aborted)
+        let aborted = self.core.shell.request_for(*cqid, |reply| Message::Abort(sqid, cid, reply));
+        u32::from(aborted != Some(true))
     }
 
     fn request_event(&mut self, e: &SqEntry) -> Reply {

@@ -5,13 +5,12 @@ use super::fault::DeviceFaults;
 use super::log::{ErrorLog, Event};
 use super::namespace::Namespace;
 use super::statistics::Counters;
-use crate::nvme::ring_service::{AddressTable, Doorbells, HasDoorbells, Mover, QueueBits, Registers, RingSetup};
+use crate::nvme::ring_service::{Doorbells, HasDoorbells, RingSetup, Shell};
 use crate::wire::nvme::csts;
 use crossbeam::utils::CachePadded;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{OnceLock, mpsc};
-use std::thread::Thread;
+use std::sync::mpsc;
 
 /// Reasons why no command is fetched, as bits.
 pub(super) mod halt {
@@ -29,31 +28,24 @@ pub(super) enum Message {
     AddCq(RingSetup),
     AddSq(RingSetup, u16),
     /// Finishes the queue's commands in flight, then drops the queue.
-    RemoveSq(u16, mpsc::Sender<bool>),
-    RemoveCq(u16, mpsc::Sender<bool>),
+    RemoveSq(u16, mpsc::Sender<()>),
+    RemoveCq(u16, mpsc::Sender<()>),
     /// Aborts a command. The reply is true if the command's completion was held back, and was now posted as aborted.
     Abort(u16, u16, mpsc::Sender<bool>),
     /// Waits for commands in flight, then drops all queues and held completions.
-    Reset(mpsc::Sender<bool>),
+    Reset(mpsc::Sender<()>),
     /// Finishes all commands in flight, and posts all held completions.
-    Quiesce(mpsc::Sender<bool>),
+    Quiesce(mpsc::Sender<()>),
 }
-
-pub(super) type Mailbox = crate::nvme::ring_service::Mailbox<Message>;
 
 /// State that the controller's threads and its users share.
 #[derive(Debug)]
 pub(super) struct Core {
-    pub(super) name: String,
+    pub(super) shell: Shell<Message>,
     pub(super) config: SoftConfig,
     pub(super) namespaces: Vec<Namespace>,
-    pub(super) registers: Registers,
-    pub(super) doorbells: Doorbells,
-    pub(super) table: std::sync::Arc<AddressTable>,
-    pub(super) mover: Mover,
     /// True if the fault plan affects commands.
     pub(super) faulty: bool,
-    pub(super) stop: AtomicBool,
     /// Bits of [`halt`].
     pub(super) halt: AtomicU32,
     /// log2 of the memory page size in bytes (CC.MPS).
@@ -65,18 +57,9 @@ pub(super) struct Core {
     pub(super) counters: Box<[CachePadded<Counters>]>,
     pub(super) errors: Mutex<ErrorLog>,
     pub(super) events: Mutex<Vec<Event>>,
-    pub(super) mail: Box<[Mailbox]>,
-    pub(super) manager: OnceLock<Thread>,
-    /// Existing I/O submission and completion queues.
-    pub(super) existing: QueueBits,
 }
 
 impl Core {
-    /// Returns the service thread of a completion queue and of all submission queues that complete to it.
-    pub(super) fn thread_of(&self, cqid: u16) -> &Mailbox {
-        &self.mail[usize::from(cqid.wrapping_sub(1)) % self.mail.len()]
-    }
-
     pub(super) fn halted(&self) -> u32 {
         self.halt.load(Ordering::Relaxed)
     }
@@ -84,41 +67,35 @@ impl Core {
     /// Sets controller fatal status. No command is fetched until a reset.
     pub(super) fn fatal(&self, reason: &str) {
         if self.halt.fetch_or(halt::FATAL, Ordering::SeqCst) & halt::FATAL == 0 {
-            tracing::debug!(device = %self.name, reason, "controller fatal status");
-            self.registers.csts.fetch_or(csts::CFS, Ordering::SeqCst);
+            tracing::debug!(device = %self.shell.name, reason, "controller fatal status");
+            self.shell.registers.csts.fetch_or(csts::CFS, Ordering::SeqCst);
         }
     }
 
     /// Shrinks the namespaces once the fault plan says so.
     pub(super) fn shrink_if_due(&self) {
         if let Some(blocks) = self.faults.shrinks(&self.config.faults) {
-            tracing::debug!(device = %self.name, blocks, "the namespaces shrink");
+            tracing::debug!(device = %self.shell.name, blocks, "the namespaces shrink");
             self.namespaces.iter().for_each(|n| n.shrink(blocks));
         }
     }
 
     /// Makes the device disappear from the bus.
     pub(super) fn disappear(&self) {
-        tracing::debug!(device = %self.name, "the device disappears");
+        tracing::debug!(device = %self.shell.name, "the device disappears");
         self.halt.fetch_or(halt::GONE, Ordering::SeqCst);
     }
 
     /// Reports an asynchronous event.
     pub(super) fn raise(&self, event: Event) {
         self.events.lock().push(event);
-        self.wake_manager();
-    }
-
-    pub(super) fn wake_manager(&self) {
-        if let Some(t) = self.manager.get() {
-            t.unpark();
-        }
+        self.shell.wake_manager();
     }
 }
 
 impl HasDoorbells for Core {
     fn doorbells(&self) -> &Doorbells {
-        &self.doorbells
+        &self.shell.doorbells
     }
 
     fn invalid_value(&self) {

@@ -137,7 +137,7 @@ fn read(c: &mut Context<'_>, e: &SqEntry, ns: &Namespace, index: usize) -> Resul
             // the extents in the snapshot that this thread has announced. The store and mapped regions never overlap.
             unsafe {
                 match x.stream {
-                    true => c.core.mover.stream(x.host, from, x.bytes),
+                    true => c.core.shell.mover.stream(x.host, from, x.bytes),
                     false => std::ptr::copy_nonoverlapping(from, x.host, x.bytes),
                 }
                 from = from.add(x.bytes);

@@ -48,18 +48,16 @@ pub use fault::{
 };
 pub use statistics::{QueueStatistics, Statistics};
 
-use self::core::{Core, Mailbox};
+use self::core::Core;
 use crate::assist::Registration;
 use crate::nvme::Attachment;
-use crate::nvme::ring_service::{AddressTable, Doorbells, QueueBits, Registers, copy, prp};
+use crate::nvme::ring_service::{Doorbells, Registers, Shell, Threads, copy, prp};
 use crossbeam::utils::CachePadded;
 use namespace::Namespace;
 use parking_lot::Mutex;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 /// Error of starting a software controller.
 #[derive(Debug, thiserror::Error)]
@@ -142,43 +140,20 @@ pub enum SoftError {
     Spec(#[from] crate::spec::SpecError),
 }
 
-/// Longest time to wait for the threads when the last handle is dropped.
-const STOP_LIMIT: Duration = Duration::from_secs(10);
-
 /// Handle that ends the threads when its last clone is dropped.
 #[derive(Debug)]
 struct Handle {
     core: Arc<Core>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Threads,
     /// Services that waiting threads assist.
     assisted: Mutex<Vec<Registration>>,
 }
 
-impl Handle {
-    fn wake_all(&self) {
-        self.core.wake_manager();
-        self.core.mail.iter().for_each(Mailbox::wake);
-    }
-}
-
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.core.stop.store(true, Ordering::SeqCst);
+        self.core.shell.stop();
         self.assisted.lock().clear();
-        let threads = std::mem::take(&mut *self.threads.lock());
-        let deadline = Instant::now() + STOP_LIMIT;
-        while threads.iter().any(|t| !t.is_finished()) && Instant::now() < deadline {
-            self.wake_all();
-            std::thread::sleep(Duration::from_micros(50));
-        }
-        for t in threads {
-            if !t.is_finished() {
-                // It is in a system call that does not return. The thread keeps the memory that it uses.
-                tracing::error!(device = %self.core.name, "a thread did not end within {STOP_LIMIT:?}");
-            } else if t.join().is_err() {
-                tracing::error!(device = %self.core.name, "a thread panicked");
-            }
-        }
+        self.threads.join(&self.core.shell);
     }
 }
 
@@ -216,16 +191,15 @@ impl SoftController {
         let threads = config.service_threads();
         let pairs = config.max_queue_pairs;
         let core = Arc::new(Core {
-            registers: Registers::new(port::capabilities(&config), identify::VERSION),
-            doorbells: Doorbells::new(pairs, config.doorbell_stride).map_err(|source| SoftError::Memory {
-                bytes: Doorbells::bytes(pairs, config.doorbell_stride),
-                source,
-            })?,
-            // The manager is a reader too.
-            table: Arc::new(AddressTable::new(name.clone(), config.streaming, threads + 1)),
-            mover: copy::Mover::detect(),
+            shell: Shell::new(
+                name,
+                Registers::new(port::capabilities(&config), identify::VERSION),
+                (pairs, config.doorbell_stride),
+                config.streaming,
+                threads,
+            )
+            .map_err(|source| SoftError::Memory { bytes: Doorbells::bytes(pairs, config.doorbell_stride), source })?,
             faulty: config.faults.touches_commands(),
-            stop: AtomicBool::new(false),
             halt: AtomicU32::new(0),
             page_shift: AtomicU32::new(12),
             write_through: AtomicBool::new(false),
@@ -233,40 +207,27 @@ impl SoftController {
             counters: (0..=pairs).map(|_| CachePadded::default()).collect(),
             errors: Mutex::default(),
             events: Mutex::default(),
-            mail: (0..threads).map(|_| Mailbox::default()).collect(),
-            manager: OnceLock::new(),
-            existing: QueueBits::new(pairs),
-            name,
             namespaces,
             config,
         });
-        let handle = Arc::new(Handle { core: core.clone(), threads: Mutex::default(), assisted: Mutex::default() });
-        let mut readers = Vec::with_capacity(threads + 1);
-        for index in 0..=threads {
-            let core = core.clone();
-            let spawned = match index {
-                i if i < threads => {
-                    let service = Arc::new(service::Shared::new(core.clone(), i));
-                    handle.assisted.lock().push(Registration::new(service.clone()));
-                    let (core, unstarted) = (core.clone(), service.clone());
-                    let thread = std::thread::Builder::new().name(format!("soft-nvme-{i}"));
-                    thread.spawn(move || run(&service, &core)).inspect_err(|_| unstarted.end())
-                }
-                _ => {
-                    let manager = manager::Manager::new(core.clone());
-                    std::thread::Builder::new().name("soft-nvme-admin".into()).spawn(move || manager.run())
-                }
-            };
-            let thread = spawned.map_err(|source| SoftError::Thread { index, threads, source })?;
-            readers.push(thread.thread().clone());
-            // Each cell is set once, here.
-            let _ = core.mail.get(index).map_or(&core.manager, |m| &m.thread).set(thread.thread().clone());
-            handle.threads.lock().push(thread);
+        let shell = &core.shell;
+        let handle = Arc::new(Handle { core: core.clone(), threads: Threads::default(), assisted: Mutex::default() });
+        let unstarted = |index| move |source| SoftError::Thread { index, threads, source };
+        for index in 0..threads {
+            let service = Arc::new(service::Shared::new(core.clone(), index));
+            handle.assisted.lock().push(Registration::new(service.clone()));
+            let (core, idle) = (core.clone(), service.clone());
+            let started =
+                handle.threads.start(shell, index, format!("soft-nvme-{index}"), move || run(&service, &core));
+            started.inspect_err(|_| idle.end()).map_err(unstarted(index))?;
         }
-        core.table.set_readers(readers);
-        tracing::debug!(device = %core.name, threads, "software controller started");
+        let manager = manager::Manager::new(core.clone());
+        let started = handle.threads.start(shell, threads, "soft-nvme-admin".into(), move || manager.run());
+        started.map_err(unstarted(threads))?;
+        handle.threads.all_started(shell);
+        tracing::debug!(device = %core.shell.name, threads, "software controller started");
         if core.config.faults != fault::FaultPlan::default() {
-            tracing::info!(device = %core.name, plan = ?core.config.faults, "faults are injected");
+            tracing::info!(device = %core.shell.name, plan = ?core.config.faults, "faults are injected");
         }
         Ok(Self(handle))
     }
@@ -278,7 +239,7 @@ impl SoftController {
 
     /// Returns the controller's name, as in `soft:mem 256 MiB` or `soft:file edges.img 1 GiB (io_uring)`.
     pub fn name(&self) -> &str {
-        &self.0.core.name
+        &self.0.core.shell.name
     }
 
     /// Returns the configuration that the controller was started with.
@@ -288,7 +249,7 @@ impl SoftController {
 
     /// Returns the number of threads that process I/O queues.
     pub fn service_threads(&self) -> usize {
-        self.0.core.mail.len()
+        self.0.core.shell.mail.len()
     }
 
     /// Returns the counters of the I/O queues since the start. Counters of active queues may lag by one batch.

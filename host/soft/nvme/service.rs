@@ -65,7 +65,7 @@ struct Held {
 fn pace(core: &Core) -> Pace {
     let processors = crate::processors::to_spin_on();
     // Kernels on CPU threads need the processors more than idle polling does.
-    let may_spin = processors >= 4 && core.mail.len() < processors;
+    let may_spin = processors >= 4 && core.shell.mail.len() < processors;
     Pace { spin: if may_spin { SPIN } else { Duration::ZERO }, yields: YIELDS, naps: NAPS }
 }
 
@@ -123,9 +123,9 @@ struct Round {
 
 impl Shared {
     pub(super) fn new(core: Arc<Core>, index: usize) -> Self {
-        let window = core.doorbells.window();
+        let window = core.shell.doorbells.window();
         let doorbells = window.map_or(0..0, |w| w.base.addr().get()..w.base.addr().get() + w.bytes);
-        let (pair_bytes, services) = (8 << core.config.doorbell_stride, core.mail.len());
+        let (pair_bytes, services) = (8 << core.config.doorbell_stride, core.shell.mail.len());
         let service = Service::new(core, index);
         let is_assisted = service.ring.is_none();
         Self {
@@ -145,7 +145,7 @@ impl Shared {
         let mut idle = Idle::new(pace(core));
         let (processors, contention) = (crate::processors::to_spin_on(), contention::of_process());
         let mut assisted = 0;
-        while !core.stop.load(Ordering::Relaxed) {
+        while !core.shell.stops() {
             // Kernels keep all processors busy, or share them with other programs, and execute the commands that they wait for. This
             // thread would take a processor from them, and then only execute what they do next.
             let shares = contention.holds();
@@ -181,7 +181,7 @@ impl Shared {
     /// Waits until the controller stops.
     #[cfg(test)]
     pub(super) fn stand_by(&self, core: &Core) {
-        while !core.stop.load(Ordering::Relaxed) {
+        while !core.shell.stops() {
             std::thread::park_timeout(LONG_NAP);
         }
         self.end();
@@ -194,7 +194,7 @@ impl Shared {
 
     /// Returns true if there is a message, or a new table.
     fn is_called(&self, core: &Core) -> bool {
-        core.mail[self.index].waits() || core.table.is_stale(self.index)
+        core.shell.mail[self.index].waits() || core.shell.table.is_stale(self.index)
     }
 }
 
@@ -204,7 +204,7 @@ impl Assisted for Shared {
             return 0;
         }
         let Some(mut service) = self.service.try_lock() else { return 0 };
-        let Some(service) = service.as_mut().filter(|s| !s.core.stop.load(Ordering::Relaxed)) else { return 0 };
+        let Some(service) = service.as_mut().filter(|s| !s.core.shell.stops()) else { return 0 };
         let done = service.round(ASSIST_BATCH).commands;
         if done > 0 {
             self.assisted.fetch_add(1, Ordering::Relaxed);
@@ -238,11 +238,13 @@ impl Service {
     fn new(core: Arc<Core>, index: usize) -> Self {
         let wants_ring = core.namespaces.iter().any(|n| matches!(&n.store, Store::File(f) if f.wants_ring()));
         let ring = wants_ring.then(Ring::new).and_then(|r| {
-            r.inspect_err(|e| tracing::warn!(device = %core.name, "thread {index} cannot use {:?}: {e}", FileIo::Uring))
-                .ok()
+            r.inspect_err(
+                |e| tracing::warn!(device = %core.shell.name, "thread {index} cannot use {:?}: {e}", FileIo::Uring),
+            )
+            .ok()
         });
         Self {
-            table: core.table.snapshot(),
+            table: core.shell.table.snapshot(),
             sqs: Vec::new(),
             cqs: Vec::new(),
             extents: Vec::with_capacity(core.config.max_transfer_bytes as usize / 4096 + 2),
@@ -257,10 +259,10 @@ impl Service {
 
     /// Reads messages, executes at most `batch` commands of each queue, and delivers held completions.
     fn round(&mut self, batch: u32) -> Round {
-        if self.core.mail[self.index].waits() {
+        if self.core.shell.mail[self.index].waits() {
             self.read_mail();
         }
-        if self.core.table.generation() != self.table.generation {
+        if self.core.shell.table.generation() != self.table.generation {
             self.refresh();
         }
         let mut commands = 0;
@@ -285,7 +287,7 @@ impl Service {
         let available = sq.available(core);
         // Memory that was mapped before the doorbell was written must be known before the commands run. The next round
         // has the new table.
-        if available == 0 || core.table.generation() != self.table.generation {
+        if available == 0 || core.shell.table.generation() != self.table.generation {
             return 0;
         }
         let cq = &mut self.cqs[sq.cq];
@@ -483,7 +485,7 @@ impl Service {
 
     /// Switches to the current address table, and announces it once nothing uses the old one.
     fn refresh(&mut self) {
-        let table = self.core.table.snapshot();
+        let table = self.core.shell.table.snapshot();
         if table.unmapped != self.table.unmapped {
             self.drain(None);
         }
@@ -501,7 +503,7 @@ impl Service {
             self.core.fatal("the memory of a queue was unmapped");
             self.forget(|_| true);
         }
-        self.core.table.announce(self.index, self.table.generation);
+        self.core.shell.table.announce(self.index, self.table.generation);
     }
 
     /// Drops the queues whose completion queue `which` selects.
@@ -526,7 +528,7 @@ impl Service {
 
     fn read_mail(&mut self) {
         let core = self.core.clone();
-        let messages = core.mail[self.index].take();
+        let messages = core.shell.mail[self.index].take();
         // The memory of new queues may have been mapped after the last refresh.
         self.refresh();
         for m in messages {
@@ -543,11 +545,11 @@ impl Service {
                     }
                     self.sqs.retain(|q| q.id() != id);
                     self.relink();
-                    answer(&reply, true);
+                    answer(&reply, ());
                 }
                 Message::RemoveCq(id, reply) => {
                     self.forget(|q| q == id);
-                    answer(&reply, true);
+                    answer(&reply, ());
                 }
                 Message::Abort(sqid, cid, reply) => {
                     let found = self.take_held(|h| h.sqid == sqid && h.cid == cid && !h.again);
@@ -559,14 +561,14 @@ impl Service {
                 Message::Reset(reply) => {
                     self.drain(None);
                     self.forget(|_| true);
-                    answer(&reply, true);
+                    answer(&reply, ());
                 }
                 Message::Quiesce(reply) => {
                     self.drain(None);
                     while let Some(h) = self.take_held(|_| true) {
                         self.post_held(&h);
                     }
-                    answer(&reply, true);
+                    answer(&reply, ());
                 }
             }
         }
@@ -616,7 +618,7 @@ fn hold(
 }
 
 /// Replies to the manager, which may have given up waiting.
-fn answer(reply: &std::sync::mpsc::Sender<bool>, value: bool) {
+fn answer<T>(reply: &std::sync::mpsc::Sender<T>, value: T) {
     let _ = reply.send(value);
 }
 
@@ -624,6 +626,6 @@ impl Drop for Service {
     fn drop(&mut self) {
         // The kernel must not write to memory that is about to be freed.
         self.drain(None);
-        self.core.table.retire(self.index);
+        self.core.shell.table.retire(self.index);
     }
 }

@@ -20,7 +20,7 @@ mod find;
 mod manifest;
 mod newest;
 #[cfg(test)]
-mod outdated_copy_tests;
+mod outdated_mirror_tests;
 mod page_checksums;
 #[cfg(test)]
 mod page_checksums_tests;

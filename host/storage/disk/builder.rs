@@ -2,10 +2,10 @@
 
 use super::Disk;
 use super::choose::{self, DataPath};
-use super::copies::{Copies, Watch};
 use super::drive::Drive;
 use super::host_side::HostSide;
 use super::integrity::Integrity;
+use super::mirrors::{Mirrors, Watch};
 use super::options::{DEFAULT_BOUNCE, DiskOptions};
 use super::path::{Doorbell, DoorbellChoice, LandingPath, Path, QueueMemory, WriteCaches};
 use super::region_table::RegisteredRegions;
@@ -177,7 +177,7 @@ impl DiskOptions {
             _metrics: stats::register(&path.device, counters.clone(), words),
             shared,
             watch: None,
-            copies: Copies::default(),
+            mirrors: Mirrors::default(),
             integrity: Integrity::new(space, blocks, self.drives.len())?,
             mark: Mutex::new(None),
             page_checksums: UnitChecksums::new(block_shift),

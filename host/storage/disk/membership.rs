@@ -1,7 +1,7 @@
 //! Copies that are in use, that are left out, and that receive the data which they lack.
 
 use super::Disk;
-use super::copies::device_at;
+use super::mirrors::device_at;
 use crate::engine::abi;
 use crate::memory::MemoryError;
 use crate::storage::error::StorageError;
@@ -37,7 +37,7 @@ impl Disk {
     /// none.
     pub(in crate::storage) fn written(&self) -> Result<u32, MemoryError> {
         let mut written = self.used()?;
-        for device in self.members(self.copies.receiving.load(Ordering::Acquire)) {
+        for device in self.members(self.mirrors.receiving.load(Ordering::Acquire)) {
             if self.shared.get::<u32>(device_at(device) + offset_of!(abi::Device, missed))? == 0 {
                 written |= 1 << device;
             }
@@ -65,7 +65,7 @@ impl Disk {
         reason: String,
         missed: bool,
     ) -> Result<bool, MemoryError> {
-        self.copies.receiving.fetch_and(!(1 << device), Ordering::AcqRel);
+        self.mirrors.receiving.fetch_and(!(1 << device), Ordering::AcqRel);
         if missed {
             self.set_missed(1 << device)?;
         }
@@ -75,7 +75,7 @@ impl Disk {
         tracing::warn!(device = self.names[device], reason, "a copy is left out");
         self.integrity.set_copy(device, false)?;
         self.shared.set(device_at(device) + offset_of!(abi::Device, max_blocks), 0u32)?;
-        let mut reasons = self.copies.reasons.lock();
+        let mut reasons = self.mirrors.reasons.lock();
         reasons.resize(self.drives.len(), None);
         reasons[device] = Some(reason);
         Ok(true)
@@ -85,13 +85,13 @@ impl Disk {
     pub(in crate::storage) fn take_in(&self, device: usize) -> Result<(), MemoryError> {
         let at = device_at(device);
         let flag = |field: usize| self.shared.get::<u32>(at + field);
-        let is_receiving = self.copies.receiving.load(Ordering::Acquire) >> device & 1 != 0;
+        let is_receiving = self.mirrors.receiving.load(Ordering::Acquire) >> device & 1 != 0;
         if is_receiving || flag(offset_of!(abi::Device, missed))? != 0 || flag(offset_of!(abi::Device, gone))? != 0 {
             return Ok(());
         }
         self.integrity.set_copy(device, true)?;
         self.shared.set(at + offset_of!(abi::Device, max_blocks), (self.max_transfer >> self.block_shift) as u32)?;
-        if let Some(reason) = self.copies.reasons.lock().get_mut(device) {
+        if let Some(reason) = self.mirrors.reasons.lock().get_mut(device) {
             *reason = None;
         }
         Ok(())
@@ -112,7 +112,7 @@ impl Receiving<'_> {
         let disk = self.disk;
         let is_idle = disk.engine.is_idle();
         let whole = if is_idle { disk.written()? & self.copies & copies } else { 0 };
-        disk.copies.receiving.fetch_and(!self.copies, Ordering::AcqRel);
+        disk.mirrors.receiving.fetch_and(!self.copies, Ordering::AcqRel);
         self.copies &= !whole;
         let whole = disk.members(whole);
         whole.iter().try_for_each(|device| disk.take_in(*device))?;
@@ -122,7 +122,7 @@ impl Receiving<'_> {
 
 impl Drop for Receiving<'_> {
     fn drop(&mut self) {
-        self.disk.copies.receiving.fetch_and(!self.copies, Ordering::AcqRel);
+        self.disk.mirrors.receiving.fetch_and(!self.copies, Ordering::AcqRel);
         // Memory that cannot be written cannot be used by kernels either.
         let _ = self.disk.set_missed(self.copies);
     }
@@ -139,7 +139,7 @@ impl Disk {
     /// Makes copies that are left out receive what the host writes from now on. No copy does if others do already.
     pub(in crate::storage) fn receive(&self, copies: &[usize]) -> Result<Receiving<'_>, StorageError> {
         let wanted = copies.iter().fold(0, |all, device| all | 1 << device);
-        let receiving = &self.copies.receiving;
+        let receiving = &self.mirrors.receiving;
         let is_free = receiving.compare_exchange(0, wanted, Ordering::AcqRel, Ordering::Acquire).is_ok();
         let receiving = Receiving { disk: self, copies: if is_free { wanted } else { 0 } };
         for device in self.members(receiving.copies) {

@@ -3,16 +3,16 @@
 mod blocks;
 mod builder;
 mod choose;
-mod copies;
-#[cfg(test)]
-mod copies_tests;
-mod copy_io;
 mod drive;
 mod host_commands;
 mod host_io;
 mod host_side;
 mod integrity;
 mod membership;
+mod mirror_io;
+mod mirrors;
+#[cfg(test)]
+mod mirrors_tests;
 mod options;
 mod path;
 mod recover;
@@ -23,9 +23,9 @@ mod stats;
 mod stripe;
 mod unit_checksums;
 
-pub use copies::{LostCopy, Redundancy};
 pub use drive::{Drive, DriveSpec, OpenController, OverwritePolicy};
 pub(in crate::storage) use membership::Receiving;
+pub use mirrors::{LostCopy, Redundancy};
 #[cfg(test)]
 pub(in crate::storage) use options::CPU_DEPTH;
 pub use options::DEFAULT_CHUNK;
@@ -45,9 +45,9 @@ use crate::memory::Region;
 use crate::metrics::Registration;
 use crate::nvme::QueueSet;
 use crate::storage::error::StorageError;
-use copies::{Copies, Watch};
 use host_side::HostSide;
 use integrity::Integrity;
+use mirrors::{Mirrors, Watch};
 use parking_lot::Mutex;
 use region_table::RegisteredRegions;
 use stats::Counters;
@@ -66,7 +66,7 @@ pub(in crate::storage) struct Disk {
     pub(in crate::storage) shared: Region,
     /// Thread that watches the copies of a replicated volume. Dropped before the memory that it writes to.
     watch: Option<Watch>,
-    pub(in crate::storage) copies: Copies,
+    pub(in crate::storage) mirrors: Mirrors,
     pub(in crate::storage) integrity: Integrity,
     /// Memory of the mark that kernels write.
     mark: Mutex<Option<Region>>,

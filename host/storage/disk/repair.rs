@@ -1,7 +1,7 @@
 //! Redundancy of the copies, and repair of blocks that one copy could not read.
 
 use super::Disk;
-use super::copies::{LostCopy, Redundancy, device_at};
+use super::mirrors::{LostCopy, Redundancy, device_at};
 use super::stripe::Piece;
 use super::unit_checksums::UNIT;
 use crate::engine::abi;
@@ -17,7 +17,7 @@ impl Disk {
             return Ok(Redundancy { copies: 1, ..Redundancy::default() });
         }
         let used = self.in_use()?;
-        let reasons = self.copies.reasons.lock().clone();
+        let reasons = self.mirrors.reasons.lock().clone();
         let mut lost = Vec::new();
         for device in (0..self.drives.len()).filter(|d| !used.contains(d)) {
             let gone = self.shared.get::<u32>(device_at(device) + offset_of!(abi::Device, gone))? != 0;
@@ -33,7 +33,7 @@ impl Disk {
             lost.push(LostCopy { device, name: self.names[device].clone(), reason });
         }
         let stats = self.counters.read()?;
-        let pending = u64::from(self.integrity.repairs()?.0) + self.copies.pending.lock().len() as u64;
+        let pending = u64::from(self.integrity.repairs()?.0) + self.mirrors.pending.lock().len() as u64;
         Ok(Redundancy {
             copies: self.drives.len(),
             lost,
@@ -51,7 +51,7 @@ impl Disk {
         }
         let _alone = self.without_writes();
         let (_, entered) = self.integrity.repairs()?;
-        let mut pending = std::mem::take(&mut *self.copies.pending.lock());
+        let mut pending = std::mem::take(&mut *self.mirrors.pending.lock());
         pending.extend(entered.iter().map(|r| (r.device as usize, r.lba, u64::from(r.blocks))));
         self.integrity.clear_repairs()?;
         let used = self.in_use()?;
@@ -99,6 +99,6 @@ impl Disk {
 
     /// Blocks writes of the host to copies until the guard is dropped.
     pub(in crate::storage) fn without_writes(&self) -> RwLockWriteGuard<'_, ()> {
-        self.copies.writes.write()
+        self.mirrors.writes.write()
     }
 }

@@ -8,7 +8,7 @@ namespace shmem_bench {
 
 using namespace warpbell;
 
-// Atomic operations; host/bin/measure/shmem/test.rs has the same order.
+// Atomic operations; host/bin/workloads/shmem/test.rs has the same order.
 enum atomic : uint32_t { inc, add, fetch_inc, fetch_add, set, swap, compare_swap, and_, or_, xor_, fetch_and, fetch_or, fetch_xor, fetch };
 
 struct library {

@@ -558,4 +558,4 @@ class volume_ref {
 // The remaining members of the class.
 #include <warpbell/transfers.cuh>
 // After them, which it calls.
-#include <warpbell/copies.cuh>
+#include <warpbell/mirrors.cuh>

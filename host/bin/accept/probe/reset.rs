@@ -3,8 +3,8 @@
 use super::{DeviceProbeArgs, volume};
 use crate::engine;
 use crate::interrupt::Interrupt;
-use crate::measure::nvme::{NvmeBench, NvmeJob};
 use crate::output::Failure;
+use crate::workloads::nvme::{NvmeBench, NvmeJob};
 use serde_json::{Value, json};
 use std::time::Duration;
 use warpbell::units::Bytes;

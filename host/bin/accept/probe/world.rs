@@ -2,8 +2,8 @@
 
 use super::WorldProbeArgs;
 use crate::interrupt::Interrupt;
-use crate::measure::report::nanoseconds;
 use crate::output::{Failure, Text};
+use crate::workloads::report::nanoseconds;
 use crate::world::Plan;
 use serde_json::{Value, json};
 use std::time::Instant;

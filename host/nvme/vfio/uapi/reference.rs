@@ -1,8 +1,8 @@
 //! Compares the structures and constants with those that the rust-vmm project generates from the kernel's headers.
 //!
-//! The library does not depend on those bindings. They lack the request numbers, and their structures
-//! with a flexible end are not plain data. They also follow the newest kernel, whose structures are
-//! longer than an older kernel accepts.
+//! The library does not depend on those bindings. Their structures are not `Pod`, so replies with capabilities behind them
+//! would be read by pointers. `vfio-bindings` has no request numbers, and structures of the newest kernel, which are longer
+//! than those that older kernels know. `iommufd-bindings` is licensed under Apache-2.0 alone.
 
 use super::{iommufd as ours_iommufd, vfio as ours_vfio};
 use core::mem::offset_of;

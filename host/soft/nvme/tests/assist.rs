@@ -51,7 +51,7 @@ fn a_doorbell_belongs_to_the_service_of_its_queue() {
     for stride in [0, 4] {
         let spec = format!("mem:4M,queues=8,threads={THREADS},stride={stride}");
         let controller = SoftController::start(SoftConfig::parse(&spec).unwrap()).unwrap();
-        let window = controller.0.core.doorbells.window().unwrap();
+        let window = controller.0.core.shell.doorbells.window().unwrap();
         let services = controller.0.assisted.lock();
         let owners = |offset: usize| {
             let address = window.base.addr().get() + offset;

@@ -7,7 +7,7 @@ use super::target::{self, NewFile, OverwritePolicy, Target};
 use super::{Drive, OpenController, naming};
 use crate::file_identity::{FileIdentity, place};
 use crate::nvme::Attachment;
-use crate::nvme::fabrics::{self, FabricsConfig, FabricsError, FabricsTransport};
+use crate::nvme::fabrics::{FabricsConfig, FabricsError, FabricsTransport};
 use crate::nvme::qtest::{self, QtestConfig};
 use crate::pci::{FoundController, Sysfs, find};
 use crate::spec::{DeviceSpec, Name, SpecError, number};
@@ -318,16 +318,9 @@ impl Drive {
 /// Connects to a subsystem of another machine.
 fn remote(config: &FabricsConfig) -> Result<Attachment, FabricsError> {
     match config.transport {
-        FabricsTransport::Tcp => fabrics::open(config),
-        #[cfg(feature = "shmem")]
-        FabricsTransport::Rdma => Ok(crate::fabrics::connect(config)?.attachment()),
-        #[cfg(not(feature = "shmem"))]
-        FabricsTransport::Rdma => {
-            let reason = "nvmf:rdma needs RDMA adapters: build with the feature `shmem`".to_owned();
-            Err(FabricsError::Options { reason })
-        }
+        FabricsTransport::Tcp | FabricsTransport::Rdma => Ok(crate::remote::connect(config)?.attachment()),
         #[cfg(all(feature = "soft", feature = "shmem"))]
-        FabricsTransport::Soft => Ok(crate::soft::fabrics::connect(config)?.attachment()),
+        FabricsTransport::Soft => Ok(crate::soft::target::connect(config)?.attachment()),
         #[cfg(not(all(feature = "soft", feature = "shmem")))]
         FabricsTransport::Soft => Err(FabricsError::Options {
             reason: "nvmf:soft needs software NICs: build with the features `soft` and `shmem`".to_owned(),

@@ -3,7 +3,7 @@
 
 use crate::nvme::{Controller, HostQueue, HostQueueOptions, Namespace, Ready};
 use crate::pci::{SIGNED_BYTES, Signature};
-use crate::spec::{DeviceSpec, Scheme};
+use crate::spec::{DeviceSpec, Name, Scheme};
 use crate::storage::error::StorageError;
 use crate::storage::format::{ARRAY_ALIGN, is_ours};
 use std::ffi::CString;
@@ -36,6 +36,8 @@ use tempfile::NamedTempFile;
 #[derive(Clone, Debug, Default)]
 pub struct OverwritePolicy {
     named: Vec<PathBuf>,
+    /// Devices that these may be the names of. A controller may be named without `nvme:`.
+    devices: Vec<Name>,
 }
 
 impl OverwritePolicy {
@@ -46,16 +48,18 @@ impl OverwritePolicy {
 
     /// Allows overwriting these files and devices, too.
     pub fn to_destroy(paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
-        Self { named: paths.into_iter().map(Into::into).collect() }
-    }
-
-    /// Returns true if the policy names this device, with any options. A controller may be named without `nvme:`.
-    pub(in crate::storage) fn names(&self, spec: &DeviceSpec) -> bool {
+        let named: Vec<PathBuf> = paths.into_iter().map(Into::into).collect();
         let read = |n: &PathBuf| {
             let text = n.as_os_str();
             [DeviceSpec::from_os_str(text), DeviceSpec::of(Scheme::Nvme, text)]
         };
-        self.named.iter().flat_map(read).flatten().any(|named| named.name() == spec.name())
+        let devices = named.iter().flat_map(read).flatten().map(|spec| spec.name().clone()).collect();
+        Self { named, devices }
+    }
+
+    /// Returns true if the policy names this device, with any options.
+    pub(in crate::storage) fn names(&self, spec: &DeviceSpec) -> bool {
+        self.devices.contains(spec.name())
     }
 
     pub(in crate::storage) fn covers(&self, path: &Path) -> bool {

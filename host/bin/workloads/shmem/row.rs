@@ -1,0 +1,164 @@
+//! One row of the table.
+
+use super::setting::{Setting, Shape};
+use super::test::{Family, Test};
+use crate::workloads::report::Spread;
+use serde::Serialize;
+use std::fmt;
+use warpbell::units::Bytes;
+
+/// Results of a test for one size.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// Test that was run.
+    pub test: Test,
+    /// Grid and numbers of operations.
+    #[serde(flatten)]
+    pub shape: Shape,
+    /// Number of operations in one timed part of one PE.
+    pub operations: u64,
+    /// Figures with the library's calls.
+    #[serde(flatten)]
+    pub library: Figures,
+    /// Figures with plain loads and stores.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub raw: Option<Figures>,
+}
+
+/// Figures over several runs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figures {
+    /// Time of one operation in nanoseconds; of one iteration of all threads if each thread has its own operation; of
+    /// half a round of a ping-pong.
+    pub time_ns: Spread,
+    /// Bytes per second that one PE put or got.
+    pub bytes_per_s: Spread,
+    /// Operations per second of one PE.
+    pub operations_per_s: Spread,
+    /// Percentiles of single operations in the last run; absent if operations overlap.
+    #[serde(flatten)]
+    pub percentiles: Option<Percentiles>,
+    /// Number of wrong bytes, words, sums or rounds in all runs.
+    pub wrong: u64,
+}
+
+/// Percentiles of the time of single operations in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Percentiles {
+    /// Median.
+    pub p50_ns: f64,
+    /// 99th percentile.
+    pub p99_ns: f64,
+    /// 99.9th percentile.
+    pub p99_9_ns: f64,
+}
+
+impl Percentiles {
+    /// Computes the percentiles of samples in ticks of `ns_per_tick`; `None` if there are none.
+    pub(super) fn of(samples: &mut [u32], ns_per_tick: f64) -> Option<Self> {
+        if samples.is_empty() {
+            return None;
+        }
+        samples.sort_unstable();
+        // The smallest sample that `per_mille` in a thousand samples do not exceed.
+        let at = |per_mille: usize| {
+            let rank = (samples.len() * per_mille).div_ceil(1000).max(1);
+            f64::from(samples[rank - 1]) * ns_per_tick
+        };
+        Some(Self { p50_ns: at(500), p99_ns: at(990), p99_9_ns: at(999) })
+    }
+}
+
+impl Row {
+    /// Returns the number of wrong values with the library's calls and with plain accesses together.
+    pub fn wrong(&self) -> u64 {
+        self.library.wrong + self.raw.as_ref().map_or(0, |r| r.wrong)
+    }
+}
+
+/// Returns the head of a test's table: two lines that begin with `#`.
+pub fn head(setting: &Setting, shape: &Shape, pes: usize) -> String {
+    let test = setting.test;
+    let who = match () {
+        () if setting.everybody() && test.has_directions() => "every PE and the next one, at the same time".to_owned(),
+        () if matches!(test.family(), Family::Barrier | Family::Collective) => format!("{pes} PEs"),
+        () if pes == 1 => "PE 0 and itself".to_owned(),
+        () => "PE 0 and PE 1".to_owned(),
+    };
+    let op = match test {
+        Test::AtomicRate => format!("  op {}", setting.op),
+        Test::Reduce => format!("  op sum  {}", setting.reduced()),
+        _ => String::new(),
+    };
+    let window = setting.window_bytes.map_or_else(String::new, |bytes| format!("  window {}", Bytes(bytes)));
+    let mut text = format!(
+        "# {test}{op}{window}  scope {}  threads per CTA {}  {who}\n#{:>10}{:>6}{:>12}{:>12}{:>10}{:>10}",
+        shape.scope, shape.threads, "size(B)", "CTAs", "ops", "time(us)", "GB/s", "Mops/s"
+    );
+    if test.is_sampled() {
+        text += &format!("{:>10}{:>10}{:>10}", "p50(us)", "p99(us)", "p99.9(us)");
+    }
+    text += &format!("{:>8}", "wrong");
+    if setting.raw {
+        text += &format!("{:>14}{:>10}{:>12}{:>11}", "raw time(us)", "raw GB/s", "raw Mops/s", "raw wrong");
+    }
+    text
+}
+
+/// Prints a number with three decimals, or fewer if it is too large for its column.
+fn figure(v: f64) -> String {
+    match v {
+        v if v >= 99_999.5 => format!("{v:.0}"),
+        v if v >= 999.95 => format!("{v:.1}"),
+        v => format!("{v:.3}"),
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rates = |r: &Figures| {
+            (
+                figure(r.time_ns.median / 1e3),
+                figure(r.bytes_per_s.median / 1e9),
+                figure(r.operations_per_s.median / 1e6),
+            )
+        };
+        let (time, bytes, operations) = rates(&self.library);
+        let Shape { bytes: size, blocks, .. } = self.shape;
+        write!(f, " {size:>10}{blocks:>6}{:>12}{time:>12}{bytes:>10}{operations:>10}", self.operations)?;
+        if self.test.is_sampled() {
+            let p = self.library.percentiles;
+            let of = |pick: fn(&Percentiles) -> f64| p.as_ref().map_or("-".to_owned(), |p| figure(pick(p) / 1e3));
+            write!(f, "{:>10}{:>10}{:>10}", of(|p| p.p50_ns), of(|p| p.p99_ns), of(|p| p.p99_9_ns))?;
+        }
+        write!(f, "{:>8}", self.library.wrong)?;
+        if let Some(raw) = &self.raw {
+            let (time, bytes, operations) = rates(raw);
+            write!(f, "{time:>14}{bytes:>10}{operations:>12}{:>11}", raw.wrong)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_of_the_sorted_samples() {
+        assert_eq!(Percentiles::of(&mut [], 1.0), None);
+        let mut samples: Vec<u32> = (1..=1000).rev().collect();
+        let p = Percentiles::of(&mut samples, 0.5).unwrap();
+        assert_eq!((p.p50_ns, p.p99_ns, p.p99_9_ns), (250.0, 495.0, 499.5));
+        let p = Percentiles::of(&mut [7], 2.0).unwrap();
+        assert_eq!((p.p50_ns, p.p99_9_ns), (14.0, 14.0));
+    }
+
+    #[test]
+    fn figures_fit_their_columns() {
+        for (v, text) in [(0.0, "0.000"), (0.6124, "0.612"), (370.25, "370.250"), (8790.04, "8790.0"), (1e6, "1000000")]
+        {
+            assert_eq!(figure(v), text);
+        }
+    }
+}
