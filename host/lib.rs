@@ -38,6 +38,9 @@
 //! | [`remedy`] | remedies that errors carry as data; uses no other module |
 //!
 //! A module uses only modules that stand below it in this table.
+//!
+//! `destination`, `fabrics`, `file_identity`, `processors`, `rdma`, `refused`, `suggest`, `units`, `wire`, and parts of other modules
+//! are reachable only with the feature `internals`, which `cli` turns on. They are for the program, tests and tools, and not promised.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // With some features off, parts that several families share are unused. With all of them on, nothing may be unused.
 #![cfg_attr(
@@ -49,6 +52,17 @@
 #[cfg(test)]
 extern crate self as warpbell;
 
+/// Passes names of a module on: inside of the crate always, outside of it with the feature `internals` alone.
+macro_rules! internal {
+    ($($names:tt)*) => {
+        #[cfg(feature = "internals")]
+        pub use $($names)*;
+        #[cfg(not(feature = "internals"))]
+        #[allow(unused_imports, reason = "the crate itself may have no use for a name")]
+        pub(crate) use $($names)*;
+    };
+}
+
 #[cfg(any(feature = "storage", feature = "shmem"))]
 mod addresses;
 mod assist;
@@ -57,16 +71,20 @@ mod columnar;
 pub mod cuda;
 #[cfg(any(feature = "storage", feature = "shmem"))]
 mod data_path;
-#[cfg(feature = "graph")]
+#[cfg(all(feature = "graph", feature = "internals"))]
 pub mod destination;
 #[cfg(feature = "doctor")]
 pub mod doctor;
 pub mod engine;
-#[cfg(all(feature = "storage", feature = "shmem"))]
+#[cfg(all(feature = "storage", feature = "shmem", feature = "internals"))]
 pub mod fabrics;
+#[cfg(all(feature = "storage", feature = "shmem", not(feature = "internals")))]
+mod fabrics;
 pub mod failure;
-#[cfg(any(feature = "storage", feature = "soft", feature = "graph"))]
+#[cfg(all(any(feature = "storage", feature = "soft", feature = "graph"), feature = "internals"))]
 pub mod file_identity;
+#[cfg(all(any(feature = "storage", feature = "soft", feature = "graph"), not(feature = "internals")))]
+mod file_identity;
 #[cfg(feature = "graph")]
 pub mod graph;
 #[cfg(feature = "shmem")]
@@ -79,13 +97,20 @@ mod mmio;
 pub mod nvme;
 pub mod pci;
 mod per_process;
+#[cfg(feature = "internals")]
 pub mod processors;
+#[cfg(not(feature = "internals"))]
+mod processors;
 #[cfg(any(feature = "storage", feature = "shmem"))]
 mod random;
-#[cfg(feature = "shmem")]
+#[cfg(all(feature = "shmem", feature = "internals"))]
 pub mod rdma;
-#[cfg(any(feature = "storage", feature = "shmem"))]
+#[cfg(all(feature = "shmem", not(feature = "internals")))]
+mod rdma;
+#[cfg(all(any(feature = "storage", feature = "shmem"), feature = "internals"))]
 pub mod refused;
+#[cfg(all(any(feature = "storage", feature = "shmem"), not(feature = "internals")))]
+mod refused;
 pub mod remedy;
 mod responsive;
 #[cfg(any(feature = "storage", feature = "shmem"))]
@@ -98,13 +123,26 @@ pub mod soft;
 pub mod spec;
 #[cfg(feature = "storage")]
 pub mod storage;
+#[cfg(feature = "internals")]
 pub mod suggest;
+#[cfg(not(feature = "internals"))]
+mod suggest;
 mod this_host;
 #[cfg(test)]
 #[path = "../tests/common/tree.rs"]
 mod tree;
+#[cfg(feature = "internals")]
 pub mod units;
+#[cfg(not(feature = "internals"))]
+mod units;
+#[cfg(feature = "internals")]
 pub mod wire;
+#[cfg(not(feature = "internals"))]
+#[allow(
+    dead_code,
+    reason = "formats are described whole: the library writes some fields that only tests and tools read"
+)]
+mod wire;
 
 /// Path of the folder with the device library's headers, at the time this crate was built.
 ///

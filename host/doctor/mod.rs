@@ -18,6 +18,7 @@ mod pci;
 mod probes;
 mod process;
 mod rdma;
+#[cfg(feature = "internals")]
 mod remote;
 mod shares;
 #[cfg(test)]
@@ -31,6 +32,7 @@ pub use nvme::{Controller, Reach};
 pub use paths::{BackendReport, State, StoragePath, Tried};
 pub use pci::{NicPair, Pair};
 
+#[cfg(feature = "internals")]
 use crate::nvme::fabrics::FabricsConfig;
 use crate::pci::Sysfs;
 use crate::rdma::{RdmaDevice, VerbsLibrary};
@@ -193,6 +195,7 @@ impl Report {
     }
 
     /// Adds the checks of a drive of another machine. They connect to its target, and read and write no block.
+    #[cfg(feature = "internals")]
     pub fn add_remote(&mut self, config: &FabricsConfig) {
         let mut checks = Vec::new();
         remote::check(config, &mut checks);

@@ -13,7 +13,9 @@ mod link;
 mod remote;
 mod transport;
 
-pub use remote::{TargetRoute, check, connect, discover, route};
+#[cfg(feature = "internals")]
+pub use remote::{TargetRoute, check, discover, route};
+internal!(remote::connect);
 
 pub(crate) use buffers::{Buffer, Buffers};
 pub(crate) use transport::RdmaTransport;

@@ -1,12 +1,17 @@
 //! Use of controllers of other machines over TCP, or over RDMA by the devices of this machine.
 
 use super::transport::{RdmaTransport, of_request};
-use crate::nvme::fabrics::{
-    self, AdapterChoice, ConnectReport, FabricsConfig, FabricsError, FabricsTransport, RemoteController, Transport,
-};
-use crate::rdma::{self, AdapterPath, ConnectionManager, Destination, DeviceConnectionManager};
+#[cfg(feature = "internals")]
+use crate::nvme::fabrics::{self, ConnectReport};
+use crate::nvme::fabrics::{AdapterChoice, FabricsConfig, FabricsError, FabricsTransport, RemoteController, Transport};
+use crate::rdma::{self, Destination, DeviceConnectionManager};
+#[cfg(feature = "internals")]
+use crate::rdma::{AdapterPath, ConnectionManager};
+#[cfg(feature = "internals")]
 use crate::wire::nvme::fabrics::DiscoveryRecord;
+#[cfg(feature = "internals")]
 use std::io::ErrorKind;
+#[cfg(feature = "internals")]
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
 
@@ -39,6 +44,7 @@ fn transport(config: &FabricsConfig) -> Result<Arc<dyn Transport>, FabricsError>
 /// Path to a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg(feature = "internals")]
 pub struct TargetRoute {
     /// The path in words: over TCP this machine's address, over RDMA the device, its GID and its MTU.
     pub text: String,
@@ -53,6 +59,7 @@ pub struct TargetRoute {
 /// # Errors
 /// [`FabricsError::Resolve`], [`FabricsError::Unreachable`] or [`FabricsError::TimedOut`] without a route. Over RDMA also
 /// [`FabricsError::Adapter`] and [`FabricsError::Options`], as for [`connect`].
+#[cfg(feature = "internals")]
 pub fn route(config: &FabricsConfig) -> Result<TargetRoute, FabricsError> {
     if config.transport != FabricsTransport::Tcp {
         let manager = manager(config)?;
@@ -88,6 +95,7 @@ pub fn connect(config: &FabricsConfig) -> Result<RemoteController, FabricsError>
 ///
 /// # Errors
 /// As [`connect`].
+#[cfg(feature = "internals")]
 pub fn check(config: &FabricsConfig) -> Result<ConnectReport, FabricsError> {
     match config.transport {
         FabricsTransport::Tcp => fabrics::check(config),
@@ -100,6 +108,7 @@ pub fn check(config: &FabricsConfig) -> Result<ConnectReport, FabricsError> {
 ///
 /// # Errors
 /// As [`fabrics::discover`], and over RDMA those of [`connect`].
+#[cfg(feature = "internals")]
 pub fn discover(
     transport: FabricsTransport,
     address: &str,

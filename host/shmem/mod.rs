@@ -34,6 +34,7 @@ pub mod calls;
 mod error;
 mod failure;
 mod heap;
+#[cfg(feature = "internals")]
 pub mod launcher;
 mod network;
 mod path;

@@ -16,10 +16,11 @@ mod transport_id;
 
 pub use error::SpecError;
 pub(crate) use escape::fields;
-pub use option::SpecOption;
+internal!(option::SpecOption);
 pub(crate) use option::{Keyword, NUMBER, TIME, flag, number, read_all, size, time, value};
+#[cfg(feature = "internals")]
 pub(crate) use remote::host_and_port;
-pub use remote::{FabricsTransport, PortAddress, RemoteName};
+internal!(remote::{FabricsTransport, PortAddress, RemoteName});
 
 use escape::escape;
 use std::ffi::{OsStr, OsString};

@@ -8,6 +8,7 @@
 //! headers, which each file names.
 
 mod backend;
+#[cfg(feature = "internals")]
 mod cpu_view;
 mod dmabuf;
 mod dmabuf_import;
@@ -20,11 +21,12 @@ mod syscalls;
 mod tests;
 
 pub use backend::{Attempt, BackendChoice, MappingBackend, Outcome, UnknownBackend};
+#[cfg(feature = "internals")]
 pub use cpu_view::CpuView;
 pub(crate) use gdrdrv::FILE as GDRDRV;
 pub(crate) use reason::TOPOLOGY_CHECK;
 pub use reason::{BackendError, ProbeError};
-pub use syscalls::{Linux, Syscalls};
+internal!(syscalls::{Linux, Syscalls});
 
 use super::{DmaRegion, IommuMap, MemoryError, Region};
 use crate::pci::Bdf;
@@ -34,8 +36,8 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Size of a GPU page in bytes: devices get access to GPU memory in this unit (nv-p2p.h: NVIDIA_P2P_PAGE_SIZE_64KB).
-pub use crate::cuda::GPU_PAGE;
+// Devices get access to GPU memory in this unit (nv-p2p.h: NVIDIA_P2P_PAGE_SIZE_64KB).
+internal!(crate::cuda::GPU_PAGE);
 /// Size in bytes of the scratch memory for trying backends. It has pages before, between and after the
 /// pages that a device writes.
 pub const SCRATCH_BYTES: usize = 2 * GPU_PAGE;

@@ -40,6 +40,7 @@ mod association;
 mod bridge;
 mod commands;
 mod config;
+#[cfg(feature = "internals")]
 mod discover;
 mod driver_memory;
 mod error;
@@ -50,18 +51,22 @@ mod queue;
 mod tcp;
 
 pub(crate) use commands::{Commands, Direction};
+#[cfg(feature = "internals")]
 pub(crate) use discover::{check_over, discover_over};
 pub(crate) use driver_memory::DriverMemory;
 #[cfg(feature = "shmem")]
 pub(crate) use link::Keys;
 pub(crate) use link::{Link, QueueShape, Registrar, Transport, User};
 
-pub use association::Limits;
-pub use bridge::{Counters, RemoteController, open};
-pub use config::{AdapterChoice, FabricsConfig, FabricsTransport, PortAddress};
+internal!(association::Limits);
+#[cfg(feature = "internals")]
+pub use bridge::Counters;
+internal!(bridge::{RemoteController, open});
+internal!(config::{AdapterChoice, FabricsConfig, FabricsTransport, PortAddress});
+#[cfg(feature = "internals")]
 pub use discover::{ConnectReport, PortReport, check, discover};
 pub use error::FabricsError;
-pub use host_identity::{HostIdentity, uuid_text};
+internal!(host_identity::{HostIdentity, uuid_text});
 
 #[cfg(doc)]
 use super::Attachment;

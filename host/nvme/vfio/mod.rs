@@ -21,9 +21,9 @@ mod physical;
 mod port;
 mod uapi;
 
-pub use device::VfioDevice;
+internal!(device::VfioDevice);
 pub use error::VfioError;
-pub use event::EventFd;
+internal!(event::EventFd);
 
 use super::{Attachment, DmaSpace};
 use crate::data_path::choices;

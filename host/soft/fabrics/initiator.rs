@@ -1,7 +1,9 @@
 //! Use of a software target's device over software NICs.
 
 use crate::fabrics::RdmaTransport;
-use crate::nvme::fabrics::{self, ConnectReport, FabricsConfig, FabricsError, RemoteController, Transport};
+#[cfg(feature = "internals")]
+use crate::nvme::fabrics::{self, ConnectReport};
+use crate::nvme::fabrics::{FabricsConfig, FabricsError, RemoteController, Transport};
 use crate::soft::nic::SoftConnectionManager;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -33,6 +35,7 @@ pub fn connect(config: &FabricsConfig) -> Result<RemoteController, FabricsError>
 ///
 /// # Errors
 /// As [`connect`].
+#[cfg(feature = "internals")]
 pub fn check(config: &FabricsConfig) -> Result<ConnectReport, FabricsError> {
     fabrics::check_over(config, transport(config)?)
 }

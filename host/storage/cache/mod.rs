@@ -172,7 +172,7 @@ impl CacheBuilder {
 
 /// Bits of a tag.
 mod tag {
-    pub use crate::engine::abi::{
+    pub(super) use crate::engine::abi::{
         TAG_DIRTY as DIRTY, TAG_FAILED as FAILED, TAG_FILLING as FILLING, TAG_PAGE_SHIFT as PAGE_SHIFT,
         TAG_UNCHECKED as UNCHECKED, TAG_VALID as VALID, TAG_VERSION_SHIFT as VERSION_SHIFT, TAG_WRITING as WRITING,
     };
