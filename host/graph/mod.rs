@@ -73,7 +73,7 @@ pub use pagerank::{
 };
 pub use placed_lists::{PlacedLists, PlacedNeighbours};
 internal!(quoting::split_fields);
-pub use shape::GraphShape;
+internal!(shape::GraphShape);
 pub use sssp::{BucketReport, Distances, Sssp, SsspOnEngine, SsspOptions, SsspResult, sssp};
 pub use vertex_values::VertexValues;
 

@@ -9,7 +9,7 @@ mod region;
 mod space;
 
 use crate::remedy::{Remedies, Remedy, pass_on};
-pub use crate::this_host::free_host_memory;
+internal!(crate::this_host::free_host_memory);
 pub(crate) use first_fit::FirstFit;
 pub use iommu::IommuError;
 internal!(iommu::{DmaAccess, IommuKind, IommuMap});

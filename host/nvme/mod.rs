@@ -35,7 +35,10 @@ pub(crate) mod ring_service;
 mod stream_ring;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "internals")]
 pub mod vfio;
+#[cfg(not(feature = "internals"))]
+pub(crate) mod vfio;
 
 pub use crate::data_path::{Doorbell, DoorbellChoice};
 pub use budget::RetryBudget;
@@ -49,7 +52,8 @@ internal!(limits::CommandLimits);
 #[cfg(feature = "internals")]
 pub use namespace::{FormatCheck, check_format};
 internal!(namespace::Namespace);
-pub use peer::{MappingReport, ReadBack};
+pub use peer::MappingReport;
+internal!(peer::ReadBack);
 internal!(port::{Attachment, BarMapping, DmaSpace, DoorbellPages, Notice, Port, PortError});
 pub(crate) use queues::QueueWords;
 internal!(queues::{Landing, QueueOptions, QueueSet});
@@ -57,3 +61,4 @@ internal!(quirks::{PciId, Quirks});
 pub use recovery::{RecoveryPolicy, RecoveryReport};
 internal!(recovery::{Ending, InFlight, RecoveryAction, RecoveryStep, Unfinished});
 pub(crate) use stream_ring::{Data, StreamRing};
+pub use vfio::VfioError;

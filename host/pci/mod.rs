@@ -25,8 +25,7 @@ mod topology;
 mod tree;
 mod usage;
 
-pub use acs::AcsPath;
-internal!(acs::{Acs, acs});
+internal!(acs::{Acs, AcsPath, acs});
 internal!(bars::{Bar, ResizableBar, memory_bars, resizable_bars});
 pub use bdf::{Bdf, ParseBdfError};
 #[cfg(feature = "internals")]
@@ -39,13 +38,12 @@ internal!(find::{FoundController, NvmeNode, find, none_such, nvme_nodes});
 internal!(group::{GroupMember, IommuGroup, is_vfio});
 pub(crate) use holder::lock_holder;
 internal!(holder::vfio_holder);
-pub use link::{Lanes, Link, Rate};
+internal!(link::{Lanes, Link, Rate});
 #[cfg(feature = "internals")]
 pub use listing::{ListedController, ListedNamespace, nvme_listing};
 #[cfg(feature = "internals")]
 pub use scan::{NvmeFunction, nvme_functions};
 internal!(signature::{SIGNED_BYTES, Signature});
 pub use sysfs::Sysfs;
-pub use topology::Distance;
-internal!(topology::{Function, PciPath, Topology});
+internal!(topology::{Distance, Function, PciPath, Topology});
 internal!(usage::{InUse, in_use});

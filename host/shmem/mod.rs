@@ -51,7 +51,9 @@ mod world;
 pub use builder::WorldBuilder;
 pub use error::ShmemError;
 pub use heap::{HeapKind, NoSuchHeapKind};
-pub use network::{NetworkPlan, NetworkSettings, Recovered, Recovery, TransportFacts, transports};
+pub use network::{NetworkPlan, NetworkSettings, Recovered, Recovery};
+#[cfg(feature = "internals")]
+pub use network::{TransportFacts, transports};
 pub use path::{Handover, Link, NetworkPath, WorldPath};
 pub use sym::{Sym, SymSlice};
 pub use team::Team;

@@ -212,6 +212,7 @@ impl DeviceSpec {
     }
 
     /// Returns true if the device is a controller of this machine.
+    #[cfg(feature = "internals")]
     pub fn is_controller(&self) -> bool {
         matches!(self.name, Name::Controller(_))
     }
@@ -248,6 +249,7 @@ impl DeviceSpec {
     }
 
     /// Returns true if the name or a value contains the placeholder [`PE`].
+    #[cfg(feature = "internals")]
     pub fn has_pe(&self) -> bool {
         *self != self.clone().for_pe(0)
     }

@@ -134,6 +134,7 @@ impl GraphToStore {
     }
 
     /// Returns true if the lists are in temporary files, because the graph is larger than the memory for it.
+    #[cfg(feature = "internals")]
     pub fn is_in_files(&self) -> bool {
         matches!(self.source.out, Lists::InFiles(_))
     }

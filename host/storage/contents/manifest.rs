@@ -207,7 +207,7 @@ impl Manifest {
     ///
     /// # Errors
     /// [`ManifestError::Unknown`] if there is none; [`ManifestError::Type`] if its elements have another type.
-    pub fn find_typed<T: Element>(&self, name: &str) -> Result<&Entry, ManifestError> {
+    pub(crate) fn find_typed<T: Element>(&self, name: &str) -> Result<&Entry, ManifestError> {
         self.find_as(name, T::TYPE)
     }
 
@@ -215,7 +215,7 @@ impl Manifest {
     ///
     /// # Errors
     /// As for [`Manifest::find_typed`].
-    pub fn find_as(&self, name: &str, asked: ElementType) -> Result<&Entry, ManifestError> {
+    pub(crate) fn find_as(&self, name: &str, asked: ElementType) -> Result<&Entry, ManifestError> {
         let e = self.find(name)?;
         if e.element_type != asked {
             return Err(ManifestError::Type { name: name.to_owned(), found: e.element_type, asked });
@@ -227,7 +227,7 @@ impl Manifest {
     ///
     /// # Errors
     /// [`ManifestError::Beyond`] for the first that does not.
-    pub fn check_fits(&self, volume: u64) -> Result<(), ManifestError> {
+    pub(crate) fn check_fits(&self, volume: u64) -> Result<(), ManifestError> {
         if let Some(end) = self.checksum_table().map(TablePlace::end).filter(|end| *end > volume) {
             return Err(ManifestError::Beyond { name: "page checksums".to_owned(), end, volume });
         }

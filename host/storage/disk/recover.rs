@@ -1,6 +1,7 @@
 //! Recovery of the devices of a disk after a run that ended with time-outs, or after a controller failed.
 
 use super::Disk;
+#[cfg(feature = "internals")]
 use crate::engine::{Outcome, RunError};
 use crate::nvme::{RecoveryPolicy, RecoveryReport};
 use crate::storage::error::StorageError;
@@ -19,6 +20,7 @@ impl Disk {
 
     /// Keeps the bytes of the commands with which a run failed, for [`refused::take`](crate::refused::take). Finds those
     /// that the rings still hold. Call it after the run, before the queues are used again.
+    #[cfg(feature = "internals")]
     pub(in crate::storage) fn keep_refused(&self, error: &RunError) {
         let RunError::Operations { errors, .. } = error else { return };
         for e in errors {

@@ -2,6 +2,7 @@
 
 use super::Volume;
 use super::in_flight::Completed;
+#[cfg(feature = "internals")]
 use crate::engine::RunError;
 use crate::nvme::{RecoveryPolicy, RecoveryReport};
 use crate::storage::error::StorageError;
@@ -51,6 +52,7 @@ impl Volume {
 
     /// Keeps the bytes of the commands with which a run failed, for [`refused::take`](crate::refused::take). Finds those
     /// that the rings still hold. Call it after the run, before the queues are used again.
+    #[cfg(feature = "internals")]
     pub fn keep_refused(&self, error: &RunError) {
         self.disk().keep_refused(error);
     }
