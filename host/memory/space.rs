@@ -35,7 +35,7 @@ impl Space {
     }
 
     /// Creates a space for kernels on a GPU.
-    pub fn gpu(context: Arc<cuda::Context>) -> Self {
+    pub(crate) fn gpu(context: Arc<cuda::Context>) -> Self {
         Self(Arc::new(Inner { gpu: Some(context), poisoned: AtomicBool::new(false) }))
     }
 

@@ -46,7 +46,7 @@ internal!(capsules::{CapsulePlan, CapsuleQueue, CapsuleQueues});
 internal!(cmb::MemoryBuffer);
 internal!(controller::{Controller, Disabled, Ready});
 pub use error::NvmeError;
-pub use features::WriteCache;
+internal!(features::WriteCache);
 internal!(host_io::{HostQueue, HostQueueOptions});
 internal!(limits::CommandLimits);
 #[cfg(feature = "internals")]
@@ -58,7 +58,7 @@ internal!(port::{Attachment, BarMapping, DmaSpace, DoorbellPages, Notice, Port, 
 pub(crate) use queues::QueueWords;
 internal!(queues::{Landing, QueueOptions, QueueSet});
 internal!(quirks::{PciId, Quirks});
-pub use recovery::{RecoveryPolicy, RecoveryReport};
-internal!(recovery::{Ending, InFlight, RecoveryAction, RecoveryStep, Unfinished});
+pub use recovery::RecoveryReport;
+internal!(recovery::{Ending, InFlight, RecoveryAction, RecoveryPolicy, RecoveryStep, Unfinished});
 pub(crate) use stream_ring::{Data, StreamRing};
 pub use vfio::VfioError;

@@ -60,7 +60,7 @@ impl Sysfs {
     ///
     /// # Errors
     /// [`io::Error`] if the file does not exist or a link cannot be followed.
-    pub fn real(&self, name: impl AsRef<Path>) -> io::Result<PathBuf> {
+    pub(crate) fn real(&self, name: impl AsRef<Path>) -> io::Result<PathBuf> {
         let (real, root) = (self.path(name).canonicalize()?, self.root.canonicalize()?);
         Ok(Path::new("/").join(real.strip_prefix(&root).unwrap_or(&real)))
     }

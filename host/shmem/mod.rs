@@ -51,7 +51,8 @@ mod world;
 pub use builder::WorldBuilder;
 pub use error::ShmemError;
 pub use heap::{HeapKind, NoSuchHeapKind};
-pub use network::{NetworkPlan, NetworkSettings, Recovered, Recovery};
+pub(crate) use network::NetworkSettings;
+pub use network::{NetworkPlan, Recovered, Recovery};
 #[cfg(feature = "internals")]
 pub use network::{TransportFacts, transports};
 pub use path::{Handover, Link, NetworkPath, WorldPath};

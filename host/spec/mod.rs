@@ -207,6 +207,7 @@ impl DeviceSpec {
     }
 
     /// Returns true if the device is memory of this process.
+    #[cfg(feature = "internals")]
     pub fn is_memory(&self) -> bool {
         matches!(self.name, Name::Memory { .. })
     }

@@ -256,6 +256,7 @@ impl Drop for Inner {
 impl Cache {
     /// Bytes of adjacent pages that kernels read by one command. Only smaller pages are read together, on volumes whose
     /// commands move as much ([`VolumeBuilder::transfer`](crate::storage::VolumeBuilder::transfer)).
+    #[cfg(feature = "internals")]
     pub const COMMAND_BYTES: usize = abi::CACHE_COMMAND_BYTES;
 
     /// Begins a cache of `volume`.

@@ -61,7 +61,7 @@ impl Entry {
     }
 
     /// Returns the first byte after the data.
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.offset + self.bytes()
     }
 }
@@ -85,7 +85,7 @@ impl Manifest {
     /// [`ManifestError::TooMany`], [`ManifestError::Name`], [`ManifestError::Twice`], [`ManifestError::Overlap`];
     /// [`ManifestError::Entry`] if an array's element size does not fit its type, or it is not aligned, begins within
     /// the manifest, or is too large.
-    pub fn new(entries: Vec<Entry>) -> Result<Self, ManifestError> {
+    pub(crate) fn new(entries: Vec<Entry>) -> Result<Self, ManifestError> {
         if entries.len() > MAX_ARRAYS {
             return Err(ManifestError::TooMany(entries.len()));
         }
@@ -182,7 +182,7 @@ impl Manifest {
     }
 
     /// Returns the first byte after all arrays and their page checksums, rounded up to where the next array can start.
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.checksum_table().map_or(0, TablePlace::end).max(self.arrays_end())
     }
 

@@ -3,7 +3,9 @@
 use super::Disk;
 #[cfg(feature = "internals")]
 use crate::engine::{Outcome, RunError};
-use crate::nvme::{RecoveryPolicy, RecoveryReport};
+#[cfg(feature = "internals")]
+use crate::nvme::RecoveryPolicy;
+use crate::nvme::RecoveryReport;
 use crate::storage::error::StorageError;
 use std::time::{Duration, Instant};
 
@@ -14,6 +16,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 impl Disk {
     /// Sets the policy for commands of the host that get no completion. The default submits them again.
+    #[cfg(feature = "internals")]
     pub(in crate::storage) fn set_recovery(&self, policy: RecoveryPolicy) {
         self.host.set_policy(policy);
     }

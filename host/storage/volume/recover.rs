@@ -4,7 +4,9 @@ use super::Volume;
 use super::in_flight::Completed;
 #[cfg(feature = "internals")]
 use crate::engine::RunError;
-use crate::nvme::{RecoveryPolicy, RecoveryReport};
+#[cfg(feature = "internals")]
+use crate::nvme::RecoveryPolicy;
+use crate::nvme::RecoveryReport;
 use crate::storage::error::StorageError;
 use std::fmt;
 
@@ -46,6 +48,7 @@ impl fmt::Display for VolumeRecovery {
 
 impl Volume {
     /// Sets the policy for commands of the host that get no completion. The default submits them again.
+    #[cfg(feature = "internals")]
     pub fn set_recovery(&self, policy: RecoveryPolicy) {
         self.disk().set_recovery(policy);
     }
