@@ -3,11 +3,14 @@
     surface.py            fails if a module has more or fewer items than the list says, or all have more than the list's limit
     surface.py --write    writes the numbers into the list
     surface.py --names    prints each item
-    surface.py FILE.json  takes rustdoc's output from a file instead of running it (`--features`: the families, without a program)
+    surface.py JSON LIST  takes rustdoc's output and the list from these files, instead of running rustdoc for the families
 
 An item is a function, method, associated constant, structure, enumeration, union, trait, function or constant of a trait, constant,
 static, type or macro that has a public path. Fields and variants are counted beside them, in a column of their own. Methods that come
 from traits, and modules, do not count.
+
+Types of the crate that promised items name and that have no public path are listed, too: programs hold and pass on such a value, and
+call its methods, but cannot name its type. A new promised signature that names a driver's type is an error until the list has it.
 """
 
 import collections
@@ -20,6 +23,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LIST = ROOT / ".ci/surface.txt"
+MEMBERS = ("impls", "implementations", "items", "variants")
 FEATURES = "cuda-12080,storage,shmem,graph,soft,doctor,nvml"
 
 
@@ -57,6 +61,18 @@ class Surface:
         self.seen.add(item["id"])
         where[path[0] if path else "(root)"]["::".join(path + [item["name"]])] = kind(item)
         return True
+
+    def hidden(self, paths):
+        """Returns the paths, inside of the crate, of types and traits that promised items name and that have no public path."""
+        named = set()
+        for item in (self.index[str(x)] for x in self.seen):
+            body = item["inner"][kind(item)]
+            if kind(item) != "module":
+                # Members are items of their own, and implementations of traits promise nothing.
+                own = {k: v for k, v in body.items() if k not in MEMBERS} if isinstance(body, dict) else body
+                named |= set(named_by(own))
+        own = (paths.get(str(x)) for x in named - self.seen)
+        return sorted("::".join(x["path"]) for x in own if x and x["crate_id"] == 0)
 
     def visit(self, item, path):
         body = item["inner"][kind(item)]
@@ -98,47 +114,67 @@ def kind(item):
     return next(iter(item["inner"]))
 
 
-def read_list():
-    """Returns the limit of all items, and for each module its items, and its fields and variants."""
-    limit, modules = None, {}
-    for line in LIST.read_text().split("\n"):
+def named_by(part):
+    """Yields the identifiers of the types and traits in a part of rustdoc's output."""
+    for key, value in part.items() if isinstance(part, dict) else enumerate(part):
+        if key in ("resolved_path", "trait", "trait_") and isinstance(value, dict) and "id" in value:
+            yield value["id"]
+        if isinstance(value, (dict, list)):
+            yield from named_by(value)
+
+
+def read_list(file):
+    """Returns the limit of all items, for each module its items, and its fields and variants, and the hidden types."""
+    limit, modules, hidden = None, {}, []
+    for line in file.read_text().split("\n"):
         if match := re.fullmatch(r"limit (\d+)", line):
             limit = int(match.group(1))
+        elif match := re.fullmatch(r"hidden (\S+)", line):
+            hidden.append(match.group(1))
         elif match := re.fullmatch(r"(\S+) (\d+) (\d+)", line):
             modules[match.group(1)] = (int(match.group(2)), int(match.group(3)))
-    return limit, modules
+    return limit, modules, hidden
 
 
-def write_list(limit, counts):
-    head = [line for line in LIST.read_text().split("\n") if line.startswith("#")]
+def write_list(file, limit, counts, hidden):
+    head = [line for line in file.read_text().split("\n") if line.startswith("#")]
     rows = [f"{name} {items} {parts}" for name, (items, parts) in sorted(counts.items())]
-    LIST.write_text("\n".join([*head, f"limit {limit}", *rows, ""]))
+    file.write_text("\n".join([*head, f"limit {limit}", *rows, *(f"hidden {x}" for x in hidden), ""]))
 
 
-def main(arguments):
-    names = [x for x in arguments if not x.startswith("--")]
-    surface = Surface(json.loads((pathlib.Path(names[0]) if names else documented()).read_text()))
-    modules = sorted(surface.items.keys() | surface.parts.keys())
-    counts = {name: (len(surface.items[name]), len(surface.parts[name])) for name in modules}
-    total = sum(items for items, _ in counts.values())
-    if "--names" in arguments:
-        print("\n".join(f"{what} {path}" for name in modules for path, what in sorted(surface.items[name].items())))
-    limit, listed = read_list()
-    if "--write" in arguments:
-        write_list(limit, counts)
-        listed = counts
-    wrong = []
+def differences(counts, listed, hidden, hidden_listed):
+    """Yields a line for each module and each hidden type in which the crate and the list differ."""
+    write = "if the change is meant: .ci/surface.py --write"
     for name in sorted(counts.keys() | listed.keys()):
         now, then = counts.get(name, (0, 0)), listed.get(name, (0, 0))
         if now != then:
-            wrong.append(
-                f"surface: `{name}` has {now[0]} items with {now[1]} fields and variants, and .ci/surface.txt says {then[0]} with {then[1]};"
-                " if the change is meant: .ci/surface.py --write"
-            )
+            yield f"`{name}` has {now[0]} items with {now[1]} fields and variants, and the list says {then[0]} with {then[1]}; {write}"
+    for name in sorted(set(hidden) - set(hidden_listed)):
+        yield f"promised items name `{name}`, which has no public path: promise it, or make those items internals; {write}"
+    for name in sorted(set(hidden_listed) - set(hidden)):
+        yield f"the list has `{name}` as hidden, and no promised item names it any more, or it is promised; {write}"
+
+
+def main(arguments):
+    names = [pathlib.Path(x) for x in arguments if not x.startswith("--")]
+    document = json.loads((names[0] if names else documented()).read_text())
+    file = names[1] if len(names) > 1 else LIST
+    surface = Surface(document)
+    modules = sorted(surface.items.keys() | surface.parts.keys())
+    counts = {name: (len(surface.items[name]), len(surface.parts[name])) for name in modules}
+    hidden = surface.hidden(document["paths"])
+    total = sum(items for items, _ in counts.values())
+    if "--names" in arguments:
+        print("\n".join(f"{what} {path}" for name in modules for path, what in sorted(surface.items[name].items())))
+    limit, listed, hidden_listed = read_list(file)
+    if "--write" in arguments:
+        write_list(file, limit, counts, hidden)
+        listed, hidden_listed = counts, hidden
+    wrong = list(differences(counts, listed, hidden, hidden_listed))
     if total > limit:
-        wrong.append(f"surface: {total} items are promised, and at most {limit} may be; what embedding programs do not need is `internal!`")
-    print("\n".join(wrong), end="\n" if wrong else "")
-    print(f"surface: {total} items, {sum(parts for _, parts in counts.values())} fields and variants")
+        wrong.append(f"{total} items are promised, and at most {limit} may be; what embedding programs do not need is `internal!`")
+    print("".join(f"surface: {x}\n" for x in wrong), end="")
+    print(f"surface: {total} items, {sum(parts for _, parts in counts.values())} fields and variants; {len(hidden)} types without a path")
     sys.exit(1 if wrong else 0)
 
 

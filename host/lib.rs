@@ -39,8 +39,9 @@
 //!
 //! A module uses only modules that stand below it in this table.
 //!
-//! `destination`, `fabrics`, `file_identity`, `processors`, `rdma`, `refused`, `suggest`, `units`, `wire`, and parts of other modules
-//! are reachable only with the feature `internals`, which `cli` turns on. They are for the program, tests and tools, and not promised.
+//! Without the feature `internals` programs reach what this crate promises. `destination`, `fabrics`, `file_identity`, `processors`,
+//! `rdma`, `refused`, `suggest`, `units`, `wire`, and parts of other modules are reachable only with that feature, which `cli` turns on.
+//! They are for the program, tests and tools, and any release may change them.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // With some features off, parts that several families share are unused. With all of them on, nothing may be unused.
 #![cfg_attr(
