@@ -24,7 +24,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 LIST = ROOT / ".ci/surface.txt"
 MEMBERS = ("impls", "implementations", "items", "variants")
-FEATURES = "cuda-12080,storage,shmem,graph,soft,doctor,nvml"
+FEATURES = "cuda-12080,storage,shmem,parquet,soft,doctor,nvml"
 
 
 def documented():

@@ -28,7 +28,7 @@ mod lists;
 mod names;
 #[cfg(feature = "internals")]
 pub mod output;
-#[cfg(feature = "parquet")]
+#[cfg(all(feature = "parquet", feature = "internals"))]
 mod output_parquet;
 mod quoting;
 #[cfg(feature = "internals")]

@@ -22,9 +22,7 @@ mod volume;
 pub use crate::data_path::UnknownWord;
 pub use cache::{Array, Cache, CacheBuilder, Occupancy, UntypedArray};
 internal!(checksum::Checksum);
-pub use contents::{
-    ArrayState, CheckedArray, DamagedRange, Entry, Manifest, Plan, Stored, Verification, VolumeWriter,
-};
+pub use contents::{ArrayState, CheckedArray, DamagedRange, Entry, Manifest, Plan, Stored, Verification, VolumeWriter};
 pub use disk::{
     DEFAULT_CHUNK, DataBuffer, Doorbell, DoorbellChoice, Drive, DriveSpec, LandingChoice, LandingPath, LostCopy,
     OverwritePolicy, Path, QueueMemory, QueueMemoryChoice, Redundancy, RegisteredRegion, Stats, WriteCaches,
@@ -39,8 +37,8 @@ pub use stored_name::LONGEST_NAME;
 #[cfg(feature = "graph")]
 pub(crate) use stored_name::{NAME_RULE as STORED_NAME_RULE, is_name as is_stored_name, listing};
 pub use table::{
-    Combine, GatheredRows, Gathering, NpyError, Prefetch, RowFile, RowFileError, RowFileOptions, RowIndices,
-    RowInput, RowOutput, StoredTable, Table, TableBuilder, TableLayout, TableScratch, TableStats, TableWriter,
+    Combine, GatheredRows, Gathering, NpyError, Prefetch, RowFile, RowFileError, RowFileOptions, RowIndices, RowInput,
+    RowOutput, StoredTable, Table, TableBuilder, TableLayout, TableScratch, TableStats, TableWriter,
 };
 internal!(table::NpyHeader);
 #[cfg(feature = "internals")]
