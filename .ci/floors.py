@@ -20,7 +20,8 @@ ATTRIBUTE = re.compile(r"\s*#\[[^\]]*\]")
 PATH = re.compile(r"(?<![\w:])(?:\$?crate|warpbell|self|super)\b\s*::")
 SEGMENT = re.compile(r"(?:r#)?(\w+|\*)(?:\s+as\s+(\w+))?")
 SPACE = re.compile(r"\s*")
-USE = re.compile(r"^[ \t]*(?:pub(?:\([^)]*\))?\s+)?use\s+(?:::)?", re.M)
+# `internal!` of lib.rs is `pub use` with a feature.
+USE = re.compile(r"^[ \t]*(?:(?:pub(?:\([^)]*\))?\s+)?use\s+(?:::)?|internal!\()", re.M)
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+["<]warpbell/([^">]+)[">]', re.M)
 
 

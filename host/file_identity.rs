@@ -1,8 +1,12 @@
 //! Identities of files, by which two names are known to lead to one file, and the signature of files that hold a volume.
 
+#[cfg(feature = "internals")]
 use std::fs::File;
+#[cfg(feature = "internals")]
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+#[cfg(feature = "internals")]
+use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// First bytes of each superblock of a volume (`host/storage/contents/superblock.rs`).
@@ -10,6 +14,7 @@ pub(crate) const VOLUME_MAGIC: [u8; 8] = *b"warpbell";
 /// First bytes of the two superblocks of a drive.
 pub(crate) const VOLUME_SLOTS: [u64; 2] = [0, 32 << 10];
 /// Largest version of a superblock that is taken for one. The word in this place of a text is larger.
+#[cfg(feature = "internals")]
 const LARGEST_VERSION: u32 = 0xffff;
 
 /// Identity of a file or a block device, which does not depend on its name.
@@ -34,6 +39,7 @@ impl FileIdentity {
     }
 
     /// Returns the identity of a regular file or a block device that exists, or `None` for anything else.
+    #[cfg(feature = "internals")]
     pub fn of_existing(path: &Path) -> Option<Self> {
         let kind = path.metadata().ok()?.file_type();
         (kind.is_file() || kind.is_block_device()).then(|| Self::of(path))
@@ -52,6 +58,7 @@ pub(crate) fn place(path: &Path) -> PathBuf {
 ///
 /// # Errors
 /// [`io::Error`] if the file cannot be opened or read.
+#[cfg(feature = "internals")]
 pub(crate) fn holds_volume(path: &Path) -> io::Result<bool> {
     let file = File::open(path)?;
     for slot in VOLUME_SLOTS {

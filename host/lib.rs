@@ -40,6 +40,10 @@
 //! | [`remedy`] | remedies that errors carry as data; uses no other module |
 //!
 //! A module uses only modules that stand below it in this table.
+//!
+//! Without the feature `internals` programs reach what this crate promises. `destination`, `fabrics`, `file_identity`, `processors`,
+//! `rdma`, `refused`, `suggest`, `units`, `wire`, and parts of other modules are reachable only with that feature, which `cli` turns on.
+//! They are for the program, tests and tools, and any release may change them.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // With some features off, parts that several families share are unused. With all of them on, nothing may be unused.
 #![cfg_attr(
@@ -51,6 +55,17 @@
 #[cfg(test)]
 extern crate self as warpbell;
 
+/// Passes names of a module on: inside of the crate always, outside of it with the feature `internals` alone.
+macro_rules! internal {
+    ($($names:tt)*) => {
+        #[cfg(feature = "internals")]
+        pub use $($names)*;
+        #[cfg(not(feature = "internals"))]
+        #[allow(unused_imports, reason = "the crate itself may have no use for a name")]
+        pub(crate) use $($names)*;
+    };
+}
+
 #[cfg(any(feature = "storage", feature = "shmem"))]
 mod addresses;
 mod assist;
@@ -60,14 +75,16 @@ mod contention;
 pub mod cuda;
 #[cfg(any(feature = "storage", feature = "shmem"))]
 mod data_path;
-#[cfg(feature = "graph")]
+#[cfg(all(feature = "graph", feature = "internals"))]
 pub mod destination;
 #[cfg(feature = "doctor")]
 pub mod doctor;
 pub mod engine;
 pub mod failure;
-#[cfg(any(feature = "storage", feature = "soft", feature = "graph"))]
+#[cfg(all(any(feature = "storage", feature = "soft", feature = "graph"), feature = "internals"))]
 pub mod file_identity;
+#[cfg(all(any(feature = "storage", feature = "soft", feature = "graph"), not(feature = "internals")))]
+mod file_identity;
 #[cfg(feature = "graph")]
 pub mod graph;
 #[cfg(feature = "shmem")]
@@ -80,16 +97,25 @@ mod mmio;
 pub mod nvme;
 pub mod pci;
 mod per_process;
+#[cfg(feature = "internals")]
 pub mod processors;
+#[cfg(not(feature = "internals"))]
+mod processors;
 #[cfg(any(feature = "storage", feature = "shmem"))]
 mod random;
-#[cfg(feature = "shmem")]
+#[cfg(all(feature = "shmem", feature = "internals"))]
 pub mod rdma;
-#[cfg(any(feature = "storage", feature = "shmem"))]
+#[cfg(all(feature = "shmem", not(feature = "internals")))]
+mod rdma;
+#[cfg(all(any(feature = "storage", feature = "shmem"), feature = "internals"))]
 pub mod refused;
+#[cfg(all(any(feature = "storage", feature = "shmem"), not(feature = "internals")))]
+mod refused;
 pub mod remedy;
-#[cfg(feature = "storage")]
+#[cfg(all(feature = "storage", feature = "internals"))]
 pub mod remote;
+#[cfg(all(feature = "storage", not(feature = "internals")))]
+mod remote;
 mod responsive;
 #[cfg(any(feature = "storage", feature = "shmem"))]
 mod setters;
@@ -101,13 +127,26 @@ pub mod soft;
 pub mod spec;
 #[cfg(feature = "storage")]
 pub mod storage;
+#[cfg(feature = "internals")]
 pub mod suggest;
+#[cfg(not(feature = "internals"))]
+mod suggest;
 mod this_host;
 #[cfg(test)]
 #[path = "../tests/common/tree.rs"]
 mod tree;
+#[cfg(feature = "internals")]
 pub mod units;
+#[cfg(not(feature = "internals"))]
+mod units;
+#[cfg(feature = "internals")]
 pub mod wire;
+#[cfg(not(feature = "internals"))]
+#[allow(
+    dead_code,
+    reason = "formats are described whole: the library writes some fields that only tests and tools read"
+)]
+mod wire;
 
 /// Path of the folder with the device library's headers, at the time this crate was built.
 ///

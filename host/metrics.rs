@@ -8,7 +8,7 @@
 
 pub(crate) mod family;
 
-pub use family::{FAMILIES, Family, Kind};
+pub(crate) use family::{FAMILIES, Family};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};

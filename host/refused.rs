@@ -55,6 +55,7 @@ static KEPT: Mutex<Kept> = Mutex::new(Kept { commands: Vec::new(), more: 0 });
 
 /// Returns the commands that were refused since the last call in this process, oldest first, and the number of later ones
 /// that were not kept.
+#[cfg(feature = "internals")]
 pub fn take() -> (Vec<RefusedCommand>, usize) {
     let mut kept = KEPT.lock();
     let more = std::mem::take(&mut kept.more);

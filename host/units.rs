@@ -18,6 +18,7 @@ pub enum UnitError {
     TooLarge(String),
     /// The text is not a share.
     #[error("`{0}` is not a share: write a percentage above 0, at most 100, as in 25%")]
+    #[cfg_attr(not(feature = "internals"), allow(dead_code, reason = "for tests and tools"))]
     Share(String),
     /// The text is not a duration.
     #[error("`{0}` is not a time: write a number with ms, s or m, as in 500ms or 10s")]
@@ -94,6 +95,7 @@ impl fmt::Display for Bytes {
 
 /// A number of bytes, or a share of a whole.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg(feature = "internals")]
 pub enum BytesOrShare {
     /// This number of bytes.
     Bytes(Bytes),
@@ -101,8 +103,10 @@ pub enum BytesOrShare {
     Share(f64),
 }
 
+#[cfg(feature = "internals")]
 impl BytesOrShare {
     /// Returns the number of bytes for a whole of `whole` bytes. A share is rounded up.
+    #[cfg(feature = "internals")]
     pub fn of(self, whole: u64) -> u64 {
         match self {
             Self::Bytes(b) => b.0,
@@ -111,6 +115,7 @@ impl BytesOrShare {
     }
 }
 
+#[cfg(feature = "internals")]
 impl FromStr for BytesOrShare {
     type Err = UnitError;
 
@@ -125,6 +130,7 @@ impl FromStr for BytesOrShare {
     }
 }
 
+#[cfg(feature = "internals")]
 impl fmt::Display for BytesOrShare {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -184,6 +190,7 @@ pub fn grouped(n: impl fmt::Display) -> String {
 }
 
 /// Returns a number with the noun that it counts, as in `1 line` or `2,000 lines`.
+#[cfg(feature = "internals")]
 pub fn counted(n: impl fmt::Display, one: &str, many: &str) -> String {
     let number = grouped(n);
     let noun = if number == "1" { one } else { many };
@@ -204,6 +211,7 @@ pub(crate) fn visible(text: &str) -> String {
 
 /// Returns a real number with at most seven significant digits, as many as single precision has, and without the noise of
 /// its binary form: `2732.4`. A number of single precision is printed in its shortest form.
+#[cfg(feature = "internals")]
 pub fn real(n: f64) -> String {
     const DIGITS: i32 = 7;
     if f64::from(n as f32) == n {
@@ -218,6 +226,7 @@ pub fn real(n: f64) -> String {
 }
 
 /// Formats a rate as fio does: three significant digits, then k, M, G or T (powers of 1,000).
+#[cfg(feature = "internals")]
 pub fn si(n: f64) -> String {
     for (unit, scale) in [("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)] {
         // 999.96 k would print as 1000k.
@@ -229,6 +238,7 @@ pub fn si(n: f64) -> String {
 }
 
 /// Formats a number below 1000 with three significant digits. A number below 1 has two decimals.
+#[cfg(feature = "internals")]
 pub fn three_digits(n: f64) -> String {
     match n {
         n if n >= 99.95 => format!("{n:.0}"),
@@ -239,6 +249,7 @@ pub fn three_digits(n: f64) -> String {
 }
 
 /// Formats bytes per second with a binary prefix, as fio's first figure: `48.5GiB/s`.
+#[cfg(feature = "internals")]
 pub fn binary_rate(bytes_per_s: f64) -> String {
     for (_, name, shift) in STEPS {
         let unit = (1u64 << shift) as f64;
@@ -250,6 +261,7 @@ pub fn binary_rate(bytes_per_s: f64) -> String {
 }
 
 /// Formats bytes per second with a decimal prefix, as fio's second figure: `52.1GB/s`.
+#[cfg(feature = "internals")]
 pub fn decimal_rate(bytes_per_s: f64) -> String {
     match si(bytes_per_s) {
         s if s.ends_with('k') => format!("{}KB/s", s.trim_end_matches('k')),

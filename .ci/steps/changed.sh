@@ -5,6 +5,7 @@
 # `links` are those tests of step `tests` that read documents alone.
 readonly AFFECTED=(
   '.ci/language*.py|.ci/codespell.cfg'      'language'
+  '.ci/surface*'                            'language docs'
   '.ci/kubernetes.py'                       'language kubernetes'
   '.ci/*'                                   'all'
   'docs/tutorial.md|docs/c-and-cpp.md'      'language docs tutorial links'

@@ -33,6 +33,8 @@ step_kubernetes() {
 }
 
 step_docs() {
+  python3 .ci/surface_finds.py
+  python3 .ci/surface.py # before the documentation of all features, which takes the same folder
   RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
   words mdbook build docs
 }

@@ -187,7 +187,7 @@ impl DeviceInfo {
     }
 
     /// Returns the number of threads that the whole GPU holds at once.
-    pub fn resident_threads(&self) -> usize {
+    pub(crate) fn resident_threads(&self) -> usize {
         self.processors as usize * self.threads_per_processor as usize
     }
 }

@@ -25,6 +25,7 @@ pub struct DeviceMemory {
     /// Address that the driver returned, which `cuMemFree` takes. `address` is this, aligned to a GPU page.
     allocation: CUdeviceptr,
     address: CUdeviceptr,
+    #[cfg_attr(not(feature = "internals"), allow(dead_code, reason = "for tests and tools"))]
     bytes: usize,
 }
 
@@ -77,11 +78,13 @@ impl DeviceMemory {
     }
 
     /// Returns the length in bytes, a multiple of [`GPU_PAGE`].
+    #[cfg(feature = "internals")]
     pub fn len(&self) -> usize {
         self.bytes
     }
 
     /// Returns false: the memory holds at least one page.
+    #[cfg(feature = "internals")]
     pub fn is_empty(&self) -> bool {
         false
     }

@@ -31,6 +31,7 @@ pub struct Function {
     /// Largest number of threads in a block of this kernel.
     pub max_threads: u32,
     /// Registers per thread.
+    #[cfg_attr(not(feature = "internals"), allow(dead_code, reason = "for tests and tools"))]
     pub registers: u32,
     /// Local memory per thread in bytes.
     pub local_bytes: u32,

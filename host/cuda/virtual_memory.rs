@@ -245,6 +245,7 @@ impl PhysicalMemory {
     }
 
     /// Returns false: there is no empty allocation.
+    #[cfg(feature = "internals")]
     pub fn is_empty(&self) -> bool {
         false
     }
@@ -336,11 +337,13 @@ impl AddressRange {
     }
 
     /// Returns the length in bytes.
+    #[cfg(feature = "internals")]
     pub fn len(&self) -> usize {
         self.bytes
     }
 
     /// Returns false: a reservation is never empty.
+    #[cfg(feature = "internals")]
     pub fn is_empty(&self) -> bool {
         false
     }

@@ -156,15 +156,15 @@ fn as_access<S: serde::Serializer>(answer: &Option<Result<(), String>>, s: S) ->
 #[derive(Clone, Debug, PartialEq)]
 pub struct GpuFacts {
     /// GPUs by their ordinals, or the reason why the CUDA driver shows none.
-    pub gpus: Result<Vec<Gpu>, String>,
+    pub(super) gpus: Result<Vec<Gpu>, String>,
     /// GPU generations in the image of this build, as in 90; empty without an image.
-    pub image_archs: Vec<u32>,
+    pub(super) image_archs: Vec<u32>,
     /// Results of trying the mapping backends with memory of the first GPU; empty if they were not tried.
-    pub tried: Vec<Tried>,
+    pub(super) tried: Vec<Tried>,
     /// Access between every pair of GPUs, as far as NVML reports it.
-    pub peers: Vec<GpuPeer>,
+    pub(super) peers: Vec<GpuPeer>,
     /// Pipe directory of the MPS control daemon: `CUDA_MPS_PIPE_DIRECTORY`, or `/tmp/nvidia-mps`.
-    pub mps_directory: String,
+    pub(super) mps_directory: String,
 }
 
 /// Pipe directory of MPS unless the environment names another.
@@ -203,12 +203,12 @@ impl GpuFacts {
     }
 
     /// Returns the GPUs that the driver shows.
-    pub fn shown(&self) -> &[Gpu] {
+    pub(super) fn shown(&self) -> &[Gpu] {
         self.gpus.as_deref().unwrap_or_default()
     }
 
     /// Returns the access of a GPU to another GPU's memory, if it is known.
-    pub fn peer(&self, gpu: usize, peer: usize) -> Option<&GpuPeer> {
+    pub(super) fn peer(&self, gpu: usize, peer: usize) -> Option<&GpuPeer> {
         self.peers.iter().find(|p| (p.gpu, p.peer) == (gpu, peer))
     }
 

@@ -18,25 +18,29 @@ mod pci;
 mod probes;
 mod process;
 mod rdma;
+#[cfg(feature = "internals")]
 mod remote;
 mod shares;
 #[cfg(test)]
 mod tests;
 mod text;
 
-pub use check::{Area, Check, Status};
-pub use gpu_facts::{ComputeMode, Gpu, GpuFacts, GpuPeer, GpuUse, Virtualization, runs_on};
-pub use network::{NetworkPath, PeerPairs};
-pub use nvme::{Controller, Reach};
-pub use paths::{BackendReport, State, StoragePath, Tried};
-pub use pci::{NicPair, Pair};
+pub use gpu_facts::GpuFacts;
+#[cfg(feature = "internals")]
+pub use gpu_facts::runs_on;
 
+#[cfg(feature = "internals")]
 use crate::nvme::fabrics::FabricsConfig;
 use crate::pci::Sysfs;
 use crate::rdma::{RdmaDevice, VerbsLibrary};
 use crate::remedy::Remedy;
+use check::{Area, Check, Status};
+use gpu_facts::{Gpu, GpuPeer};
 use machine::Machine;
-use network::{By, Fabric, Obstacle};
+use network::{By, Fabric, NetworkPath, Obstacle};
+use nvme::Controller;
+use paths::{BackendReport, State, StoragePath};
+use pci::{NicPair, Pair};
 use serde::Serialize;
 use std::fmt;
 use std::str::FromStr;
@@ -133,7 +137,8 @@ impl Serialize for Blocker {
     }
 }
 
-/// Everything that was found. Prints as text for people; serialises with stable keys.
+/// Everything that was found. Prints as text for people. Serialises with the stable keys of `warpbell doctor --json`, which
+/// `docs/doctor.md` lists.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Report {
@@ -142,29 +147,29 @@ pub struct Report {
     /// Kernel, kind of machine, container, user.
     pub host: String,
     /// GPUs that the CUDA driver shows.
-    pub gpus: Vec<Gpu>,
+    gpus: Vec<Gpu>,
     /// Reason why there are none.
-    pub no_gpu: Option<String>,
+    no_gpu: Option<String>,
     /// Access of each GPU's kernels to the memory of the other GPUs.
-    pub gpu_peers: Vec<GpuPeer>,
+    gpu_peers: Vec<GpuPeer>,
     /// NVMe controllers on the PCI bus.
-    pub nvme: Vec<Controller>,
+    nvme: Vec<Controller>,
     /// RDMA devices.
-    pub nics: Vec<RdmaDevice>,
+    nics: Vec<RdmaDevice>,
     /// The verbs library, if there is one.
-    pub verbs_library: Option<VerbsLibrary>,
+    verbs_library: Option<VerbsLibrary>,
     /// Distances between every GPU and every controller, RDMA device and GPU.
-    pub distances: Vec<Pair>,
+    distances: Vec<Pair>,
     /// Distances between every RDMA device and every controller and RDMA device.
-    pub nic_distances: Vec<NicPair>,
+    nic_distances: Vec<NicPair>,
     /// All checks, by area and subject.
-    pub checks: Vec<Check>,
+    checks: Vec<Check>,
     /// Mapping backends, best first.
-    pub backends: Vec<BackendReport>,
+    backends: Vec<BackendReport>,
     /// The path that a volume would get.
-    pub storage: StoragePath,
+    storage: StoragePath,
     /// Paths that carry data between PEs.
-    pub network: NetworkPath,
+    network: NetworkPath,
     /// Results of the requirements.
     pub requirements: Vec<Requirement>,
     #[serde(skip)]
@@ -193,6 +198,7 @@ impl Report {
     }
 
     /// Adds the checks of a drive of another machine. They connect to its target, and read and write no block.
+    #[cfg(feature = "internals")]
     pub fn add_remote(&mut self, config: &FabricsConfig) {
         let mut checks = Vec::new();
         remote::check(config, &mut checks);

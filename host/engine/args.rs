@@ -58,7 +58,7 @@ impl Args {
     }
 
     /// Returns the sizes of the arguments in bytes.
-    pub fn sizes(&self) -> &[u32] {
+    pub(crate) fn sizes(&self) -> &[u32] {
         &self.bytes
     }
 

@@ -62,7 +62,7 @@ impl CpuImage {
     }
 
     /// Returns the number of lanes in a warp: 1 unless the image was compiled for another width.
-    pub fn warp_width(&self) -> u32 {
+    pub(crate) fn warp_width(&self) -> u32 {
         self.0.warp_width
     }
 
@@ -89,7 +89,7 @@ impl CpuImage {
 
 impl CpuImage {
     /// Returns the names of the kernels, sorted.
-    pub fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         let mut names = Vec::new();
         let mut at = self.0.kernels;
         while !at.is_null() {

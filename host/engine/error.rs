@@ -319,7 +319,7 @@ impl OperationError {
 
     /// Returns position, index and number of rows, if the operation was to gather or write a row that a table does not
     /// have (`abi::TABLE_OPCODE`).
-    pub fn table_index(&self) -> Option<(u64, u64, u64)> {
+    pub(crate) fn table_index(&self) -> Option<(u64, u64, u64)> {
         let joined = |upper: u32, lower: u32| u64::from(upper) << 32 | u64::from(lower);
         let of_table = self.opcode == abi::TABLE_OPCODE && self.outcome == Outcome::BadArgument;
         of_table.then(|| (self.lba, joined(self.queue, self.command), joined(self.device, self.blocks)))

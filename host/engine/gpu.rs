@@ -29,8 +29,9 @@ pub(super) struct GpuEngine {
 /// A kernel in flight.
 pub(super) struct GpuRun(cuda::Launch);
 
-/// GPU generations in the image that ships with the crate, as in `80 90 100`. Empty if there is none.
-pub(super) const SHIPPED_ARCHS: &str = env!("WARPBELL_IMAGE_ARCHS");
+/// GPU generations in the image that ships with the crate, as in `80 90 100`. Empty if the crate was built without
+/// nvcc.
+pub const IMAGE_ARCHS: &str = env!("WARPBELL_IMAGE_ARCHS");
 
 /// The fat binaries that ship with the crate, one for each file of kernels. Empty if the crate was built without nvcc.
 static SHIPPED: &[&[u8]] = include!(concat!(env!("OUT_DIR"), "/kernels.rs"));
@@ -143,6 +144,7 @@ impl GpuEngine {
         Ok(function)
     }
 
+    #[cfg(feature = "internals")]
     pub(super) fn within<R>(&self, f: impl FnOnce() -> R) -> Result<R, EngineError> {
         Ok(self.context.within(f)?)
     }

@@ -24,6 +24,7 @@ pub use builder::EngineBuilder;
 pub use cpu::CpuImage;
 pub use error::{EngineError, OperationError, Outcome, RunError};
 pub use failure::Operations;
+internal!(gpu::IMAGE_ARCHS);
 pub use image::Image;
 pub use run::{Grid, Run, RunReport};
 pub(crate) use stream::Awaited;
@@ -529,6 +530,7 @@ impl Engine {
     /// assert_eq!(Engine::cpu()?.within_context(|| 42)?, 42);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[cfg(feature = "internals")]
     pub fn within_context<R>(&self, f: impl FnOnce() -> R) -> Result<R, EngineError> {
         match &self.0.backend {
             Backend::Cpu(_) => Ok(f()),
@@ -570,10 +572,6 @@ pub struct EngineInfo {
     /// kernel that needs more enlarges it for the whole context.
     pub stack_limit: Option<crate::cuda::StackLimit>,
 }
-
-/// GPU generations in the image that ships with the crate, as in `80 90 100`. Empty if the crate was built without
-/// nvcc.
-pub const IMAGE_ARCHS: &str = gpu::SHIPPED_ARCHS;
 
 impl fmt::Display for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -273,7 +273,7 @@ impl Csr {
     ///
     /// # Panics
     /// If `v` is not a vertex.
-    pub fn has_self_loop(&self, v: u64) -> bool {
+    pub(crate) fn has_self_loop(&self, v: u64) -> bool {
         self.has_arc(v, v)
     }
 

@@ -389,6 +389,7 @@ impl GraphOnEngine {
     ///
     /// # Errors
     /// [`GraphError::Storage`] if the cache cannot be emptied.
+    #[cfg(feature = "internals")]
     pub fn cool(&self) -> Result<(), GraphError> {
         match &self.placement {
             Placement::Storage(cache) => Ok(cache.reset()?),

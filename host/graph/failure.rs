@@ -1,7 +1,9 @@
 //! Kinds of the errors of graphs.
 
+#[cfg(feature = "internals")]
 use super::output::OutputError;
 use super::stored::StoredError;
+#[cfg(feature = "internals")]
 use super::verify::VerifyError;
 use super::{CsrError, GraphError, ImportError, NamesError, UnknownVertex};
 use crate::engine::{OperationError, Operations};
@@ -124,8 +126,10 @@ impl Failure for UnknownVertex {
 
 impl Operations for UnknownVertex {}
 
+#[cfg(feature = "internals")]
 impl Remedies for OutputError {}
 
+#[cfg(feature = "internals")]
 impl Failure for OutputError {
     fn kind(&self) -> ErrorKind {
         match self {
@@ -136,8 +140,10 @@ impl Failure for OutputError {
     }
 }
 
+#[cfg(feature = "internals")]
 impl Remedies for VerifyError {}
 
+#[cfg(feature = "internals")]
 impl Failure for VerifyError {
     fn kind(&self) -> ErrorKind {
         match self {

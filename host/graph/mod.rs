@@ -5,29 +5,43 @@
 //! stored once for each of its ends. Kernels, verifiers and written results all refer to this graph.
 
 mod build;
-pub mod csr;
+mod csr;
 mod csr_error;
 mod digest;
+#[cfg(feature = "internals")]
 pub mod generate;
+#[cfg(not(feature = "internals"))]
+pub(crate) mod generate;
+#[cfg(feature = "internals")]
 pub mod highlights;
+#[cfg(feature = "internals")]
 pub mod hub;
-pub mod ids;
+#[cfg(not(feature = "internals"))]
+pub(crate) mod hub;
+mod ids;
 pub mod import;
+#[cfg(feature = "internals")]
 pub mod input;
+#[cfg(not(feature = "internals"))]
+pub(crate) mod input;
 mod lists;
 mod names;
+#[cfg(feature = "internals")]
 pub mod output;
-#[cfg(feature = "parquet")]
+#[cfg(all(feature = "parquet", feature = "internals"))]
 mod output_parquet;
 mod quoting;
+#[cfg(feature = "internals")]
 pub mod teps;
+#[cfg(feature = "internals")]
 pub mod verify;
 
 pub use csr::{Csr, CsrError, CsrOptions, NeighbourOrder, Neighbours, VertexId, Weights};
 pub use ids::{Ids, UnknownVertex};
 pub use import::{IdKind, ImportError, LoadOptions, Loaded, Orientation, Progress, Stage, Summary, WeightMode};
 pub use input::Input;
-pub use names::{LONGEST_VERTEX_NAME, NameFault, Names, NamesError, VertexName};
+pub use names::{NameFault, Names, NamesError};
+internal!(names::{LONGEST_VERTEX_NAME, VertexName});
 
 mod bfs;
 mod components;
@@ -51,14 +65,15 @@ mod vertex_values;
 
 pub use bfs::{Bfs, BfsOnEngine, BfsOptions, BfsResult, Direction, LevelReport, UNREACHED, bfs};
 pub use components::{Components, ComponentsOnEngine, ComponentsOptions, ComponentsResult, PhaseReport, components};
-pub use edges::{DEFAULT_LAUNCH_LIMIT, GraphError, GraphOnEngine, Placement, PlacementOptions};
+pub use edges::{GraphError, GraphOnEngine, Placement, PlacementOptions};
+internal!(edges::DEFAULT_LAUNCH_LIMIT);
 pub use handle::Graph;
 pub use pagerank::{
     IterationReport, LEAST_TOLERANCE, PageRank, PageRankOnEngine, PageRankOptions, PageRankResult, pagerank,
 };
 pub use placed_lists::{PlacedLists, PlacedNeighbours};
-pub use quoting::split_fields;
-pub use shape::GraphShape;
+internal!(quoting::split_fields);
+internal!(shape::GraphShape);
 pub use sssp::{BucketReport, Distances, Sssp, SsspOnEngine, SsspOptions, SsspResult, sssp};
 pub use vertex_values::VertexValues;
 

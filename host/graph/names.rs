@@ -298,6 +298,7 @@ impl Names {
     }
 
     /// Returns the first name that an edge list cannot have, because the name has blanks or begins a comment.
+    #[cfg(feature = "internals")]
     pub fn first_with_blanks(&self) -> Option<&str> {
         let first = (0..self.len()).into_par_iter().find_first(|&v| !VertexName::from(self.get(v)).is_word());
         first.map(|v| self.get(v))

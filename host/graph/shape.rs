@@ -4,6 +4,7 @@ use super::csr::Csr;
 use super::ids::Ids;
 
 /// A graph without its edges.
+#[cfg_attr(not(feature = "internals"), allow(dead_code, reason = "for tests and tools"))]
 pub trait GraphShape: Sync {
     /// Returns the offset of each vertex's first neighbour, and the number of arcs as the last element.
     fn offsets(&self) -> &[u64];

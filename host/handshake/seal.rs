@@ -72,6 +72,7 @@ impl Seals {
     }
 
     /// Creates the seals of both ends of a connection with publicly known keys, for tests and fuzzing.
+    #[cfg(feature = "internals")]
     pub(crate) fn of_nobody(protocol: &'static Protocol, protection: Protection) -> Option<[Self; 2]> {
         use super::{Greeting, Initiator, Next, Parties, Responder, Terms};
         let terms = |key| Terms::new(protocol, b"everybody knows this", protection).fixed([key; 32]);

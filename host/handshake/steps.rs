@@ -86,6 +86,7 @@ impl Terms {
     }
 
     /// Uses `key` as this end's private key, which makes the handshake repeatable and worthless.
+    #[cfg(feature = "internals")]
     pub(super) fn fixed(self, key: [u8; 32]) -> Self {
         Self { fixed: Some(key), ..self }
     }

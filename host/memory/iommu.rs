@@ -134,7 +134,7 @@ pub enum IommuError {
 
 impl IommuError {
     /// Returns the kernel's error number; `None` if the error does not come from a request to the kernel.
-    pub fn errno(&self) -> Option<i32> {
+    pub(crate) fn errno(&self) -> Option<i32> {
         match self {
             Self::Refused { source, .. } => source.raw_os_error(),
             _ => None,

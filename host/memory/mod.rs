@@ -9,11 +9,13 @@ mod region;
 mod space;
 
 use crate::remedy::{Remedies, Remedy, pass_on};
-pub use crate::this_host::free_host_memory;
+internal!(crate::this_host::free_host_memory);
 pub(crate) use first_fit::FirstFit;
-pub use iommu::{DmaAccess, IommuError, IommuKind, IommuMap};
+pub use iommu::IommuError;
+internal!(iommu::{DmaAccess, IommuKind, IommuMap});
 pub(crate) use region::WeakRegion;
-pub use region::{DmaRegion, Region, RemoteMemory};
+pub use region::{DmaRegion, Region};
+internal!(region::RemoteMemory);
 pub use space::{Place, Space};
 
 /// Error of allocating or accessing memory.

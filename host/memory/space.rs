@@ -35,7 +35,7 @@ impl Space {
     }
 
     /// Creates a space for kernels on a GPU.
-    pub fn gpu(context: Arc<cuda::Context>) -> Self {
+    pub(crate) fn gpu(context: Arc<cuda::Context>) -> Self {
         Self(Arc::new(Inner { gpu: Some(context), poisoned: AtomicBool::new(false) }))
     }
 
@@ -139,12 +139,12 @@ impl Space {
     }
 
     /// Records that a kernel of this space did not end. From then on the space's memory is leaked instead of freed.
-    pub fn poison(&self) {
+    pub(crate) fn poison(&self) {
         self.0.poisoned.store(true, Ordering::Release);
     }
 
     /// Returns true if a kernel of this space did not end.
-    pub fn is_poisoned(&self) -> bool {
+    pub(crate) fn is_poisoned(&self) -> bool {
         self.0.poisoned.load(Ordering::Acquire)
     }
 

@@ -1,3 +1,4 @@
+use super::family::Kind;
 use super::*;
 use std::sync::mpsc::channel;
 use std::time::Duration;

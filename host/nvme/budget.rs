@@ -36,12 +36,12 @@ impl RetryBudget {
     }
 
     /// Returns all that can be used with this deadline of one command.
-    pub fn whole(deadline: Duration) -> Duration {
+    pub(crate) fn whole(deadline: Duration) -> Duration {
         deadline.saturating_mul(DEADLINES)
     }
 
     /// Returns the time that is left at `now`, with this deadline of one command.
-    pub fn left(&self, now: Instant, deadline: Duration) -> Duration {
+    pub(crate) fn left(&self, now: Instant, deadline: Duration) -> Duration {
         let used = self.0.lock();
         let regained = used.last.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
         Self::whole(deadline).saturating_sub(used.lost.saturating_sub(regained))
@@ -49,7 +49,7 @@ impl RetryBudget {
 
     /// Uses the time from `from` to `to`, but for parts that were used before, with this deadline of one command. At most
     /// the whole is used, so that a deadline later there is a deadline to use again.
-    pub fn charge(&self, from: Instant, to: Instant, deadline: Duration) {
+    pub(crate) fn charge(&self, from: Instant, to: Instant, deadline: Duration) {
         let mut used = self.0.lock();
         let begun = used.last.map_or(from, |last| from.max(last));
         let regained = used.last.map_or(Duration::ZERO, |last| begun.saturating_duration_since(last));

@@ -23,7 +23,10 @@ mod logs;
 mod namespace;
 mod peer;
 mod port;
+#[cfg(feature = "internals")]
 pub mod qtest;
+#[cfg(not(feature = "internals"))]
+pub(crate) mod qtest;
 mod queue_ids;
 mod queues;
 mod quirks;
@@ -32,22 +35,30 @@ pub(crate) mod ring_service;
 mod stream_ring;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "internals")]
 pub mod vfio;
+#[cfg(not(feature = "internals"))]
+pub(crate) mod vfio;
 
 pub use crate::data_path::{Doorbell, DoorbellChoice};
 pub use budget::RetryBudget;
-pub use capsules::{CapsulePlan, CapsuleQueue, CapsuleQueues};
-pub use cmb::MemoryBuffer;
-pub use controller::{Controller, Disabled, Ready};
+internal!(capsules::{CapsulePlan, CapsuleQueue, CapsuleQueues});
+internal!(cmb::MemoryBuffer);
+internal!(controller::{Controller, Disabled, Ready});
 pub use error::NvmeError;
-pub use features::WriteCache;
-pub use host_io::{HostQueue, HostQueueOptions};
-pub use limits::CommandLimits;
-pub use namespace::{FormatCheck, Namespace, check_format};
-pub use peer::{MappingReport, ReadBack};
-pub use port::{Attachment, BarMapping, DmaSpace, DoorbellPages, Notice, Port, PortError};
+internal!(features::WriteCache);
+internal!(host_io::{HostQueue, HostQueueOptions});
+internal!(limits::CommandLimits);
+#[cfg(feature = "internals")]
+pub use namespace::{FormatCheck, check_format};
+internal!(namespace::Namespace);
+pub use peer::MappingReport;
+internal!(peer::ReadBack);
+internal!(port::{Attachment, BarMapping, DmaSpace, DoorbellPages, Notice, Port, PortError});
 pub(crate) use queues::QueueWords;
-pub use queues::{Landing, QueueOptions, QueueSet};
-pub use quirks::{PciId, Quirks};
-pub use recovery::{Ending, InFlight, RecoveryAction, RecoveryPolicy, RecoveryReport, RecoveryStep, Unfinished};
+internal!(queues::{Landing, QueueOptions, QueueSet});
+internal!(quirks::{PciId, Quirks});
+pub use recovery::RecoveryReport;
+internal!(recovery::{Ending, InFlight, RecoveryAction, RecoveryPolicy, RecoveryStep, Unfinished});
 pub(crate) use stream_ring::{Data, StreamRing};
+pub use vfio::VfioError;

@@ -1,7 +1,9 @@
 //! Namespaces that kernels can address: blocks of 512 to 4096 bytes without metadata.
 
 use super::NvmeError;
-use crate::wire::nvme::identify::{IdentifyNamespace, LbaFormat};
+use crate::wire::nvme::identify::IdentifyNamespace;
+#[cfg(feature = "internals")]
+use crate::wire::nvme::identify::LbaFormat;
 
 /// log2 of the supported block sizes: from the smallest NVMe block to a memory page.
 const BLOCK_SHIFTS: std::ops::RangeInclusive<u8> = 9..=12;
@@ -29,6 +31,7 @@ pub(super) fn obstacle(identify: &IdentifyNamespace) -> Option<String> {
 }
 
 /// Returns true if the driver supports this format.
+#[cfg(feature = "internals")]
 fn is_driven(format: &LbaFormat) -> bool {
     format.metadata_bytes == 0 && BLOCK_SHIFTS.contains(&format.data_shift)
 }
@@ -36,6 +39,7 @@ fn is_driven(format: &LbaFormat) -> bool {
 /// Result of [`check_format`] for a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg(feature = "internals")]
 pub struct FormatCheck {
     /// Reason why the namespace cannot be used; `None` if it can.
     pub obstacle: Option<String>,
@@ -44,6 +48,7 @@ pub struct FormatCheck {
 }
 
 /// Checks whether a namespace can be used in its current format, and lists its formats that can be used.
+#[cfg(feature = "internals")]
 pub fn check_format(identify: &IdentifyNamespace) -> FormatCheck {
     let formats = identify.formats();
     let mut better: Vec<usize> = (0..formats.len()).filter(|&i| is_driven(&formats[i])).collect();

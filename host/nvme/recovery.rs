@@ -195,6 +195,7 @@ impl RecoveryReport {
     }
 
     /// Returns the last step, after which the controller worked; `None` if no step was needed.
+    #[cfg(feature = "internals")]
     pub fn last_action(&self) -> Option<RecoveryAction> {
         self.steps.last().map(|s| s.action)
     }

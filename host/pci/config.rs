@@ -37,6 +37,7 @@ pub enum Found<T> {
 
 /// Device/Port Type (PCI Express Base 6.0, 7.5.3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg(feature = "internals")]
 pub enum PortKind {
     /// Endpoint of any kind.
     Endpoint,
@@ -58,6 +59,7 @@ impl ConfigSpace {
     }
 
     /// Creates a configuration space from its bytes.
+    #[cfg(feature = "internals")]
     pub fn from_bytes(bytes: Vec<u8>) -> Self {
         Self { bytes }
     }
@@ -135,6 +137,7 @@ impl ConfigSpace {
     }
 
     /// Returns the function's role on its link.
+    #[cfg(feature = "internals")]
     pub fn port_kind(&self) -> Found<PortKind> {
         let at = match self.capability(CAPABILITY_PCI_EXPRESS) {
             Found::Yes(at) => at,

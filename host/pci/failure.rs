@@ -1,6 +1,8 @@
 //! Kinds of the errors of PCI functions.
 
-use super::{BindError, FindError};
+#[cfg(feature = "internals")]
+use super::BindError;
+use super::FindError;
 use crate::failure::{ErrorKind, Failure};
 use crate::remedy::Remedies;
 
@@ -15,6 +17,7 @@ impl Failure for FindError {
     }
 }
 
+#[cfg(feature = "internals")]
 impl Failure for BindError {
     fn kind(&self) -> ErrorKind {
         match self {

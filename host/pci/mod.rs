@@ -3,6 +3,7 @@
 mod acs;
 mod bars;
 mod bdf;
+#[cfg(feature = "internals")]
 mod bind;
 mod config;
 mod failure;
@@ -13,7 +14,9 @@ pub(crate) mod fixture;
 mod group;
 mod holder;
 mod link;
+#[cfg(feature = "internals")]
 mod listing;
+#[cfg(feature = "internals")]
 mod scan;
 mod signature;
 mod sysfs;
@@ -22,19 +25,25 @@ mod topology;
 mod tree;
 mod usage;
 
-pub use acs::{Acs, AcsPath, acs};
-pub use bars::{Bar, ResizableBar, memory_bars, resizable_bars};
+internal!(acs::{Acs, AcsPath, acs});
+internal!(bars::{Bar, ResizableBar, memory_bars, resizable_bars});
 pub use bdf::{Bdf, ParseBdfError};
+#[cfg(feature = "internals")]
 pub use bind::{BindError, BindPlan, SysWrite, plan_bind, plan_unbind};
-pub use config::{ConfigSpace, Found, PortKind};
-pub use find::{FindError, FoundController, NvmeNode, find, none_such, nvme_nodes};
-pub use group::{GroupMember, IommuGroup, is_vfio};
+#[cfg(feature = "internals")]
+pub use config::PortKind;
+internal!(config::{ConfigSpace, Found});
+pub use find::FindError;
+internal!(find::{FoundController, NvmeNode, find, none_such, nvme_nodes});
+internal!(group::{GroupMember, IommuGroup, is_vfio});
 pub(crate) use holder::lock_holder;
-pub use holder::vfio_holder;
-pub use link::{Lanes, Link, Rate};
+internal!(holder::vfio_holder);
+internal!(link::{Lanes, Link, Rate});
+#[cfg(feature = "internals")]
 pub use listing::{ListedController, ListedNamespace, nvme_listing};
+#[cfg(feature = "internals")]
 pub use scan::{NvmeFunction, nvme_functions};
-pub use signature::{SIGNED_BYTES, Signature};
+internal!(signature::{SIGNED_BYTES, Signature});
 pub use sysfs::Sysfs;
-pub use topology::{Distance, Function, PciPath, Topology};
-pub use usage::{InUse, in_use};
+internal!(topology::{Distance, Function, PciPath, Topology});
+internal!(usage::{InUse, in_use});

@@ -28,12 +28,12 @@ impl Sysfs {
     }
 
     /// Returns true for this machine, where the kernel can be asked for more than files show.
-    pub fn is_system(&self) -> bool {
+    pub(crate) fn is_system(&self) -> bool {
         self.root == Path::new("/")
     }
 
     /// Returns the path of a file from its name on a real machine, with or without the leading slash.
-    pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+    pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
         let name = name.as_ref();
         self.root.join(name.strip_prefix("/").unwrap_or(name))
     }
@@ -42,7 +42,7 @@ impl Sysfs {
     ///
     /// # Errors
     /// [`io::Error`] if the file cannot be read or is not UTF-8.
-    pub fn text(&self, name: impl AsRef<Path>) -> io::Result<String> {
+    pub(crate) fn text(&self, name: impl AsRef<Path>) -> io::Result<String> {
         Ok(std::fs::read_to_string(self.path(name))?.trim().to_owned())
     }
 
@@ -50,7 +50,7 @@ impl Sysfs {
     ///
     /// # Errors
     /// [`io::Error`] if the file cannot be read.
-    pub fn bytes(&self, name: impl AsRef<Path>, limit: u64) -> io::Result<Vec<u8>> {
+    pub(crate) fn bytes(&self, name: impl AsRef<Path>, limit: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         std::fs::File::open(self.path(name))?.take(limit).read_to_end(&mut bytes)?;
         Ok(bytes)
@@ -60,14 +60,14 @@ impl Sysfs {
     ///
     /// # Errors
     /// [`io::Error`] if the file does not exist or a link cannot be followed.
-    pub fn real(&self, name: impl AsRef<Path>) -> io::Result<PathBuf> {
+    pub(crate) fn real(&self, name: impl AsRef<Path>) -> io::Result<PathBuf> {
         let (real, root) = (self.path(name).canonicalize()?, self.root.canonicalize()?);
         Ok(Path::new("/").join(real.strip_prefix(&root).unwrap_or(&real)))
     }
 
     /// Returns a file's number, decimal or hexadecimal after `0x`; `None` without such a file or without a number in
     /// it.
-    pub fn number(&self, name: impl AsRef<Path>) -> Option<u64> {
+    pub(crate) fn number(&self, name: impl AsRef<Path>) -> Option<u64> {
         let text = self.text(name).ok()?;
         match text.strip_prefix("0x") {
             Some(hex) => u64::from_str_radix(hex, 16).ok(),
@@ -76,13 +76,13 @@ impl Sysfs {
     }
 
     /// Returns the last component of a symbolic link's target, which sysfs uses to name drivers and groups.
-    pub fn link_name(&self, name: impl AsRef<Path>) -> Option<String> {
+    pub(crate) fn link_name(&self, name: impl AsRef<Path>) -> Option<String> {
         let target = std::fs::read_link(self.path(name)).ok()?;
         Some(target.file_name()?.to_string_lossy().into_owned())
     }
 
     /// Returns the names in a folder, sorted; none if there is no such folder.
-    pub fn names(&self, folder: impl AsRef<Path>) -> Vec<String> {
+    pub(crate) fn names(&self, folder: impl AsRef<Path>) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.path(folder)) else { return Vec::new() };
         let mut names: Vec<_> = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect();
         names.sort();
@@ -91,13 +91,13 @@ impl Sysfs {
 
     /// Returns true if the processor encrypts memory: it has AMD's SME, and the kernel's command line switches it on. A
     /// kernel that was built to switch it on by default is not detected by its files.
-    pub fn encrypts_memory(&self) -> bool {
+    pub(crate) fn encrypts_memory(&self) -> bool {
         let has = |file: &str, word: &str| self.text(file).is_ok_and(|t| t.split_whitespace().any(|w| w == word));
         has("/proc/cmdline", "mem_encrypt=on") && has("/proc/cpuinfo", "sme")
     }
 
     /// Returns true if there is such a file or folder.
-    pub fn exists(&self, name: impl AsRef<Path>) -> bool {
+    pub(crate) fn exists(&self, name: impl AsRef<Path>) -> bool {
         self.path(name).exists()
     }
 }

@@ -84,6 +84,7 @@ impl fmt::Display for InUse {
 
 impl InUse {
     /// Returns the command that removes this reason, if there is one.
+    #[cfg(feature = "internals")]
     pub fn remedy(&self) -> Option<String> {
         match self {
             Self::Partitioned { block, .. } | Self::Signed { block, .. } => Some(format!("wipefs --all /dev/{block}")),

@@ -3,7 +3,12 @@
 use super::bridge::RemoteController;
 #[cfg(feature = "shmem")]
 use super::rdma::transport;
-use crate::nvme::fabrics::{self, ConnectReport, FabricsConfig, FabricsError, FabricsTransport};
+#[cfg(any(feature = "internals", not(feature = "shmem")))]
+use crate::nvme::fabrics;
+#[cfg(feature = "internals")]
+use crate::nvme::fabrics::ConnectReport;
+use crate::nvme::fabrics::{FabricsConfig, FabricsError, FabricsTransport};
+#[cfg(feature = "internals")]
 use crate::wire::nvme::fabrics::DiscoveryRecord;
 
 #[cfg(not(feature = "shmem"))]
@@ -29,6 +34,7 @@ pub fn connect(config: &FabricsConfig) -> Result<RemoteController, FabricsError>
 ///
 /// # Errors
 /// As [`connect`].
+#[cfg(feature = "internals")]
 pub fn check(config: &FabricsConfig) -> Result<ConnectReport, FabricsError> {
     match config.transport {
         FabricsTransport::Tcp => fabrics::check(config),
@@ -41,6 +47,7 @@ pub fn check(config: &FabricsConfig) -> Result<ConnectReport, FabricsError> {
 ///
 /// # Errors
 /// As [`fabrics::discover`], and over RDMA those of [`connect`].
+#[cfg(feature = "internals")]
 pub fn discover(
     transport: FabricsTransport,
     address: &str,
@@ -52,7 +59,7 @@ pub fn discover(
     }
 }
 
-#[cfg(all(test, feature = "shmem"))]
+#[cfg(all(test, feature = "shmem", feature = "internals"))]
 mod tests {
     use super::*;
     use crate::remote::route;

@@ -25,9 +25,13 @@ mod connect;
 #[cfg(feature = "shmem")]
 mod rdma;
 
-pub use bridge::{Counters, RemoteController};
-pub use connect::{check, connect, discover};
-#[cfg(feature = "shmem")]
+#[cfg(feature = "internals")]
+pub use bridge::Counters;
+internal!(bridge::RemoteController);
+internal!(connect::connect);
+#[cfg(feature = "internals")]
+pub use connect::{check, discover};
+#[cfg(all(feature = "shmem", feature = "internals"))]
 pub use rdma::{TargetRoute, route};
 
 #[cfg(feature = "shmem")]

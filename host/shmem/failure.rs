@@ -2,6 +2,7 @@
 
 use super::ShmemError;
 use super::bootstrap::BootstrapError;
+#[cfg(feature = "internals")]
 use super::launcher::LaunchError;
 use crate::engine::{OperationError, Operations};
 use crate::failure::{ErrorKind, FailedCommand, Failure};
@@ -66,8 +67,10 @@ impl Failure for BootstrapError {
 
 impl Operations for BootstrapError {}
 
+#[cfg(feature = "internals")]
 impl Remedies for LaunchError {}
 
+#[cfg(feature = "internals")]
 impl Failure for LaunchError {
     fn kind(&self) -> ErrorKind {
         match self {

@@ -34,6 +34,7 @@ pub mod calls;
 mod error;
 mod failure;
 mod heap;
+#[cfg(feature = "internals")]
 pub mod launcher;
 mod network;
 mod path;
@@ -50,7 +51,10 @@ mod world;
 pub use builder::WorldBuilder;
 pub use error::ShmemError;
 pub use heap::{HeapKind, NoSuchHeapKind};
-pub use network::{NetworkPlan, NetworkSettings, Recovered, Recovery, TransportFacts, transports};
+pub(crate) use network::NetworkSettings;
+pub use network::{NetworkPlan, Recovered, Recovery};
+#[cfg(feature = "internals")]
+pub use network::{TransportFacts, transports};
 pub use path::{Handover, Link, NetworkPath, WorldPath};
 pub use sym::{Sym, SymSlice};
 pub use team::Team;

@@ -523,4 +523,5 @@ mod host_calls;
 mod recover;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "internals")]
 mod wrong_key;

@@ -2,10 +2,14 @@
 //! and kernels use them like hardware.
 
 mod failure;
-#[cfg(feature = "shmem")]
+#[cfg(all(feature = "shmem", feature = "internals"))]
 pub mod nic;
-#[cfg(feature = "storage")]
+#[cfg(all(feature = "shmem", not(feature = "internals")))]
+pub(crate) mod nic;
+#[cfg(all(feature = "storage", feature = "internals"))]
 pub mod nvme;
+#[cfg(all(feature = "storage", not(feature = "internals")))]
+pub(crate) mod nvme;
 #[cfg(feature = "storage")]
 pub mod target;
 

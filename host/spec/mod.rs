@@ -16,10 +16,11 @@ mod transport_id;
 
 pub use error::SpecError;
 pub(crate) use escape::fields;
-pub use option::SpecOption;
+internal!(option::SpecOption);
 pub(crate) use option::{Keyword, NUMBER, TIME, flag, number, read_all, size, time, value};
+#[cfg(feature = "internals")]
 pub(crate) use remote::host_and_port;
-pub use remote::{FabricsTransport, PortAddress, RemoteName};
+internal!(remote::{FabricsTransport, PortAddress, RemoteName});
 
 use escape::escape;
 use std::ffi::{OsStr, OsString};
@@ -207,6 +208,7 @@ impl DeviceSpec {
     }
 
     /// Returns true if the device is memory of this process.
+    #[cfg(feature = "internals")]
     pub fn is_memory(&self) -> bool {
         matches!(self.name, Name::Memory { .. })
     }
@@ -220,6 +222,7 @@ impl DeviceSpec {
     }
 
     /// Returns true if the device is a controller of this machine.
+    #[cfg(feature = "internals")]
     pub fn is_controller(&self) -> bool {
         matches!(self.name, Name::Controller(_))
     }
@@ -256,6 +259,7 @@ impl DeviceSpec {
     }
 
     /// Returns true if the name or a value contains the placeholder [`PE`].
+    #[cfg(feature = "internals")]
     pub fn has_pe(&self) -> bool {
         *self != self.clone().for_pe(0)
     }

@@ -21,24 +21,26 @@ mod volume;
 
 pub use crate::data_path::UnknownWord;
 pub use cache::{Array, Cache, CacheBuilder, Occupancy, UntypedArray};
-pub use checksum::Checksum;
-pub use contents::{
-    ArrayReader, ArrayState, CheckedArray, DamagedRange, Entry, Manifest, Plan, Stored, Verification, VolumeWriter,
-};
+internal!(checksum::Checksum);
+pub use contents::{ArrayState, CheckedArray, DamagedRange, Entry, Manifest, Plan, Stored, Verification, VolumeWriter};
 pub use disk::{
     DEFAULT_CHUNK, DataBuffer, Doorbell, DoorbellChoice, Drive, DriveSpec, LandingChoice, LandingPath, LostCopy,
-    OpenController, OverwritePolicy, Path, QueueMemory, QueueMemoryChoice, Redundancy, RegisteredRegion, Stats,
-    WriteCaches, WritesOrder,
+    OverwritePolicy, Path, QueueMemory, QueueMemoryChoice, Redundancy, RegisteredRegion, Stats, WriteCaches,
+    WritesOrder,
 };
+internal!(contents::ArrayReader);
+internal!(disk::OpenController);
 pub use element::{Element, ElementType};
 pub use error::{ManifestError, StorageError, TableError};
-pub use format::{ARRAY_ALIGN, MANIFEST_BYTES, MAX_ARRAYS, NAME_BYTES};
+internal!(format::{ARRAY_ALIGN, MANIFEST_BYTES, MAX_ARRAYS, NAME_BYTES});
 pub use stored_name::LONGEST_NAME;
 #[cfg(feature = "graph")]
 pub(crate) use stored_name::{NAME_RULE as STORED_NAME_RULE, is_name as is_stored_name, listing};
 pub use table::{
-    Combine, GatheredRows, Gathering, NpyError, NpyHeader, Prefetch, RowFile, RowFileError, RowFileOptions, RowIndices,
-    RowInput, RowOutput, StoredTable, Table, TableBuilder, TableLayout, TableScratch, TableStats, TableWriter,
-    read_npy,
+    Combine, GatheredRows, Gathering, NpyError, Prefetch, RowFile, RowFileError, RowFileOptions, RowIndices, RowInput,
+    RowOutput, StoredTable, Table, TableBuilder, TableLayout, TableScratch, TableStats, TableWriter,
 };
+internal!(table::NpyHeader);
+#[cfg(feature = "internals")]
+pub use table::read_npy;
 pub use volume::{StreamQueue, Volume, VolumeBuilder, VolumeRecovery};

@@ -23,12 +23,12 @@ mod bytes;
 #[path = "../../tests/common/mlx5_vectors.rs"]
 mod vectors;
 
-pub use cq::{Collapsed, CompletionRing};
-pub use cqe::{Completion, Cqe, CqeError, CqeOpcode, ErrorCqe, Failure};
-pub use opcode::{Fence, Flags, Opcode, Signal};
-pub use send_ring::SendRing;
-pub use syndrome::{Syndrome, VendorSyndrome};
-pub use wqe::{Atomic, Operation, Payload, Remote, Transport, Wqe, WqeError};
+internal!(cq::{Collapsed, CompletionRing});
+internal!(cqe::{Completion, Cqe, CqeError, CqeOpcode, ErrorCqe, Failure});
+internal!(opcode::{Fence, Flags, Opcode, Signal});
+internal!(send_ring::SendRing);
+internal!(syndrome::{Syndrome, VendorSyndrome});
+internal!(wqe::{Atomic, Operation, Payload, Remote, Transport, Wqe, WqeError});
 
 /// Bytes of a send queue block (WQEBB).
 pub const BLOCK_BYTES: usize = 64;

@@ -164,7 +164,7 @@ fn a_server_with_gdrdrv_is_ready_for_peers_and_claims_no_more() {
 fn what_was_tried_outweighs_what_files_suggest() {
     let mut shape = server();
     shape.0.node("/dev/gdrdrv", 0o666);
-    let refused = super::Tried {
+    let refused = super::paths::Tried {
         name: "gdrdrv".into(),
         works: false,
         reason: "/dev/gdrdrv: Operation not permitted".into(),
@@ -361,7 +361,7 @@ fn instances_shares_and_builds_without_code_are_said() {
     let (tree, _) = server();
     let gpu = super::Gpu {
         mig: Some(true),
-        virtualization: Some(super::Virtualization::Vgpu),
+        virtualization: Some(super::gpu_facts::Virtualization::Vgpu),
         generation: 75,
         kernels: Some(Err("no code".into())),
         ..h200(0, "0000:03:00.0")

@@ -1,7 +1,7 @@
 //! Fixtures of machines.
 
 use crate::cuda::WritesOrdering;
-use crate::doctor::{ComputeMode, Gpu, GpuFacts, GpuUse, Virtualization};
+use crate::doctor::gpu_facts::{ComputeMode, Gpu, GpuFacts, GpuUse, Virtualization};
 use crate::pci::fixture::{Config, Device, Fixture};
 
 pub const GIB: u64 = 1 << 30;

@@ -2,7 +2,7 @@
 
 use super::shapes::*;
 use super::{Area, Fixture, GpuFacts, Report, Status, expect, look};
-use crate::doctor::{ComputeMode, Gpu, GpuUse, Virtualization};
+use crate::doctor::gpu_facts::{ComputeMode, Gpu, GpuUse, Virtualization};
 
 const SHARING: (Area, &str, &str) = (Area::Gpu, "0", "sharing");
 

@@ -25,8 +25,13 @@ macro_rules! layouts {
     };
 }
 
+#[cfg_attr(not(feature = "internals"), allow(dead_code, reason = "generated: all of the headers"))]
 mod generated;
-pub use generated::*;
+internal!(generated::*);
+// Parameters of a program's kernels, and what they report.
+pub use generated::{
+    ArrayView, ErrorEntry, NO_PE, Stats, TableScratch, TableStats, TableView, TeamView, VolumeView, World,
+};
 
 const fn fold(hash: u64, value: u64) -> u64 {
     (hash ^ value).wrapping_mul(0x0000_0100_0000_01b3)

@@ -77,13 +77,15 @@ mod sorted;
 mod summary;
 mod text;
 
-pub use error::{ImportError, KNOWN_ENDINGS, SerializedFault};
-pub use file_format::{FileFormat, UnknownFormat};
+pub use error::{ImportError, SerializedFault};
+internal!(error::KNOWN_ENDINGS);
+internal!(file_format::{FileFormat, UnknownFormat});
 pub use headings::{ColumnNames, InvalidColumns};
 pub use line_fault::LineFault;
 pub(crate) use memory::check as check_memory;
 pub use notice::Notice;
-pub use options::{DEFAULT_SEED, IdKind, LoadOptions, Orientation, Precision, Progress, ProgressFn, Stage, WeightMode};
+pub use options::{IdKind, LoadOptions, Orientation, Precision, Progress, ProgressFn, Stage, WeightMode};
+internal!(options::DEFAULT_SEED);
 pub(crate) use pieces::Pieces;
 pub(crate) use raw::{RawEdges, Read, give_weights};
 pub(crate) use sorted::{Imported, SortedGraph, budget, finish_or_sort};

@@ -160,7 +160,6 @@ setters!(LoadOptions<'a> {
     orientation: Orientation,
     weights: WeightMode,
     precision: Precision,
-    exact_weights: bool,
     keep_self_loops: bool,
     wide: bool,
     seed: u64,
@@ -168,6 +167,8 @@ setters!(LoadOptions<'a> {
     temp_dir: Option<&'a Path>,
     progress: Option<ProgressFn<'a>>,
 });
+#[cfg(feature = "internals")]
+setters!(LoadOptions<'a> { exact_weights: bool });
 
 /// Seed of GAP's generators.
 pub const DEFAULT_SEED: u64 = 27_491_095;

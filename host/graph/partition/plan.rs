@@ -134,7 +134,8 @@ impl<'g> PartitionPlan<'g> {
     }
 
     /// Returns the number of edges that a PE gets, as out-lists.
-    pub fn arcs_of(&self, pe: usize) -> u64 {
+    #[cfg(test)]
+    fn arcs_of(&self, pe: usize) -> u64 {
         let own = &*self.assignment;
         (0..own.whole.vertices_of(pe)).into_par_iter().map(|v| self.csr.degree(own.vertex(pe, v))).sum()
     }
@@ -244,6 +245,7 @@ impl Part {
     }
 
     /// Returns the bytes of the part's edges, in both directions if the part has both.
+    #[cfg(feature = "internals")]
     pub fn edge_bytes(&self) -> u64 {
         let bytes = |csr: &Csr| csr.neighbours().bytes().len() as u64;
         bytes(&self.out) + self.inward.as_ref().map_or(0, bytes)

@@ -28,10 +28,11 @@ mod verify;
 #[cfg(test)]
 mod verify_tests;
 
-pub use crate::storage::LONGEST_NAME;
-pub use arcs::{ArcPiece, ArcReader, StoredArc, StoredWeight};
+internal!(crate::storage::LONGEST_NAME);
+internal!(arcs::{ArcPiece, ArcReader, StoredArc, StoredWeight});
 pub use error::StoredError;
-pub use header::{STORED_GRAPH_VERSION, StoredInfo, WeightType};
+pub use header::{StoredInfo, WeightType};
+internal!(header::STORED_GRAPH_VERSION);
 pub use memory::OpeningMemory;
 pub use name::GraphName;
 pub use open::StoredGraph;
@@ -133,6 +134,7 @@ impl GraphToStore {
     }
 
     /// Returns true if the lists are in temporary files, because the graph is larger than the memory for it.
+    #[cfg(feature = "internals")]
     pub fn is_in_files(&self) -> bool {
         matches!(self.source.out, Lists::InFiles(_))
     }

@@ -138,6 +138,7 @@ impl StoredGraph {
     ///
     /// # Panics
     /// If `v` is not a vertex.
+    #[cfg(feature = "internals")]
     pub fn is_isolated(&self, v: u64) -> bool {
         let alone = |offsets: &[u64]| offsets[v as usize] == offsets[v as usize + 1];
         alone(&self.offsets) && self.in_offsets.as_deref().is_none_or(alone)
@@ -286,6 +287,7 @@ impl StoredGraph {
     ///
     /// # Errors
     /// As for [`StoredGraph::read`].
+    #[cfg(feature = "internals")]
     pub fn read_without_weights(&self, volume: &Volume) -> Result<Csr, GraphError> {
         self.read_lists(volume, None)
     }

@@ -13,9 +13,13 @@ mod pagerank;
 mod rules;
 mod sssp;
 
+#[cfg(feature = "internals")]
 pub use bfs::{UNREACHED, bfs, bfs_parents, breadth_first};
+#[cfg(feature = "internals")]
 pub use components::{components, connected_components};
+#[cfg(feature = "internals")]
 pub use pagerank::{PageRank, pagerank, pagerank_after, pagerank_reference};
+#[cfg(feature = "internals")]
 pub use sssp::{
     Distances, REAL_TOLERANCE_DOUBLE, REAL_TOLERANCE_SINGLE, ROUNDED_WEIGHTS_TOLERANCE, dijkstra, dijkstra_real, sssp,
     sssp_of_exact_weights,

@@ -2,8 +2,9 @@
 //! through BAR1, without a call of the driver.
 
 use super::gdrdrv::{self, Pinned};
+use super::site::{DriverDmaBuf, Site};
 use super::syscalls::Mapping;
-use super::{BackendError, DriverDmaBuf, Linux, MappingBackend, MappingError, Site, Syscalls};
+use super::{BackendError, Linux, MappingBackend, MappingError, Syscalls};
 use crate::memory::{MemoryError, Region};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};

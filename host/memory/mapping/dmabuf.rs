@@ -1,8 +1,9 @@
 //! dma-buf of the GPU driver: either mapped into the CPU for VFIO type1, or passed directly to iommufd.
 
 use super::gdrdrv::{map_cpu_mapping, type1};
+use super::reason::BackendError;
+use super::site::{IovaRange, Mapped, Site, compare_cpu_view};
 use super::syscalls::Mapping;
-use super::{BackendError, IovaRange, Mapped, Site, compare_cpu_view};
 use crate::memory::{DmaAccess, IommuKind, Region};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;

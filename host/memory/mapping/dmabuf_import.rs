@@ -3,8 +3,9 @@
 //! Requests and structures: dmabuf_import.h of uPCIe. The module removes a file's attachments when the file is closed.
 
 use super::libnvm::consecutive;
+use super::reason::BackendError;
+use super::site::{Mapped, Site};
 use super::syscalls::{Direction, File, request};
-use super::{BackendError, Mapped, Site};
 use crate::memory::Region;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;

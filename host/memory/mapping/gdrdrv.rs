@@ -4,8 +4,9 @@
 //! Requests and structures: gdrdrv.h of GDRCopy 2.x. The module releases a file's pins and
 //! mappings when the file is closed.
 
+use super::reason::BackendError;
+use super::site::{IovaRange, Mapped, Site, compare_cpu_view};
 use super::syscalls::{Direction, File, Mapping, request};
-use super::{BackendError, IovaRange, Mapped, Site, compare_cpu_view};
 use crate::memory::{DmaAccess, IommuKind, IommuMap, Region};
 use std::sync::Arc;
 

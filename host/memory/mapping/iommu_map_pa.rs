@@ -4,8 +4,10 @@
 //! must be removed before VFIO releases the device.
 
 use super::dmabuf_import::{Attached, Piece};
+use super::reason::BackendError;
+use super::site::{IovaRange, Mapped, Site};
 use super::syscalls::{Direction, File, request};
-use super::{BackendError, GPU_PAGE, IovaRange, Mapped, Site};
+use crate::cuda::GPU_PAGE;
 use crate::memory::Region;
 use std::sync::Arc;
 

@@ -6,8 +6,10 @@
 //! the one that this process drives. The module identifies a mapping by the *thread* that made it, and keeps it until
 //! that thread unmaps it, even after the process has ended. So one thread makes, holds and unmaps each mapping.
 
+use super::reason::BackendError;
+use super::site::{Mapped, Site};
 use super::syscalls::{Direction, File, Syscalls, request};
-use super::{BackendError, GPU_PAGE, Mapped, Site};
+use crate::cuda::GPU_PAGE;
 use crate::memory::Region;
 use std::ffi::c_void;
 use std::io;

@@ -4,7 +4,9 @@ use super::FabricsError;
 use super::commands::{Command, Place};
 use super::link::{Dialer, QueueShape, User};
 use super::queue::{Queue, admin};
-use crate::wire::nvme::fabrics::{self, ANY_CONTROLLER, DISCOVERY_LOG, DiscoveryHeader, property_get, property_set};
+#[cfg(feature = "internals")]
+use crate::wire::nvme::fabrics::{self, DISCOVERY_LOG, DiscoveryHeader};
+use crate::wire::nvme::fabrics::{ANY_CONTROLLER, property_get, property_set};
 use crate::wire::nvme::identify::IdentifyController;
 use crate::wire::nvme::{Cap, IDENTIFY_BYTES, SqEntry, admin as opcode, cc, cns, csts, feature, register};
 use std::time::{Duration, Instant};
@@ -179,6 +181,7 @@ impl Association {
     }
 
     /// Reads a part of the discovery log.
+    #[cfg(feature = "internals")]
     pub(crate) fn discovery_log(&mut self, offset: u64, bytes: u32) -> Result<Vec<u8>, FabricsError> {
         let dwords = bytes / 4 - 1;
         let mut entry = admin(opcode::GET_LOG_PAGE, u32::from(DISCOVERY_LOG) | dwords << 16, dwords >> 16);
@@ -187,6 +190,7 @@ impl Association {
     }
 
     /// Reads the header of the discovery log.
+    #[cfg(feature = "internals")]
     pub(crate) fn discovery_header(&mut self) -> Result<DiscoveryHeader, FabricsError> {
         Ok(DiscoveryHeader::read(&self.discovery_log(0, fabrics::DISCOVERY_RECORD_BYTES as u32)?))
     }

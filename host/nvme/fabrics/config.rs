@@ -5,9 +5,13 @@ use super::host_identity::{HostIdentity, parse_uuid};
 use crate::data_path::{UnknownWord, choices};
 use crate::setters::setters;
 use crate::spec::{DeviceSpec, Name, RemoteName, Scheme, SpecError, number, time};
-pub use crate::spec::{FabricsTransport, PortAddress};
-use crate::wire::nvme::fabrics::{DISCOVERY_NQN, nqn_complaint};
-use crate::wire::nvme::tcp::{DISCOVERY_PORT, Digests};
+internal!(crate::spec::{FabricsTransport, PortAddress});
+#[cfg(feature = "internals")]
+use crate::wire::nvme::fabrics::DISCOVERY_NQN;
+use crate::wire::nvme::fabrics::nqn_complaint;
+#[cfg(feature = "internals")]
+use crate::wire::nvme::tcp::DISCOVERY_PORT;
+use crate::wire::nvme::tcp::Digests;
 use std::fmt;
 use std::time::Duration;
 
@@ -111,6 +115,7 @@ impl FabricsConfig {
     }
 
     /// Returns the configuration for the discovery subsystem at an address. `port` is usually 8009 or 4420.
+    #[cfg(feature = "internals")]
     pub fn discovery(host: impl Into<String>, port: Option<u16>) -> Self {
         Self::tcp(host, port.unwrap_or(DISCOVERY_PORT), DISCOVERY_NQN).keep_alive(Duration::ZERO)
     }
@@ -134,6 +139,7 @@ impl FabricsConfig {
     ///
     /// # Errors
     /// As [`DeviceSpec::of`], and [`SpecError::BadOption`] if a value is invalid.
+    #[cfg(feature = "internals")]
     pub fn parse(spec: &str) -> Result<Self, SpecError> {
         Self::try_from(&DeviceSpec::of(Scheme::Nvmf, spec.as_ref())?)
     }

@@ -23,6 +23,7 @@ impl HostIdentity {
     ///
     /// # Errors
     /// [`FabricsError::Identity`] if a file has other contents; [`FabricsError::System`] without random bytes.
+    #[cfg(feature = "internals")]
     pub fn of_system() -> Result<Self, FabricsError> {
         Self::in_folder(Path::new(FOLDER), None, None)
     }

@@ -25,6 +25,7 @@ mod access;
 mod association;
 mod commands;
 mod config;
+#[cfg(feature = "internals")]
 mod discover;
 mod driver_memory;
 mod error;
@@ -37,6 +38,7 @@ mod tcp;
 pub(crate) use access::{Access, Established, read_log};
 pub(crate) use association::Association;
 pub(crate) use commands::{Command, Commands, Direction, Finished, Place};
+#[cfg(feature = "internals")]
 pub(crate) use discover::{check_over, discover_over};
 pub(crate) use driver_memory::{DriverMemory, PAGE_SHIFT, Scratch};
 pub(crate) use link::{Dialer, Keys, Link, QueueShape, Registrar, Transport, User};
@@ -44,8 +46,9 @@ pub(crate) use paths::{First, Paths};
 pub(crate) use queue::{Queue, admin};
 pub(crate) use tcp::TcpTransport;
 
-pub use association::Limits;
-pub use config::{AdapterChoice, FabricsConfig, FabricsTransport, PortAddress};
+internal!(association::Limits);
+internal!(config::{AdapterChoice, FabricsConfig, FabricsTransport, PortAddress});
+#[cfg(feature = "internals")]
 pub use discover::{ConnectReport, PortReport, check, discover};
 pub use error::FabricsError;
-pub use host_identity::{HostIdentity, uuid_text};
+internal!(host_identity::{HostIdentity, uuid_text});

@@ -46,6 +46,7 @@ impl Paths {
     }
 
     /// Returns all ports, in the order of the configuration.
+    #[cfg(feature = "internals")]
     pub(crate) fn dialers(&self) -> &[Dialer] {
         &self.dialers
     }

@@ -252,6 +252,7 @@ impl<'a> HostQueue<'a> {
     }
 
     /// Returns the queue identifier, as the controller knows it.
+    #[cfg(feature = "internals")]
     pub fn id(&self) -> u16 {
         self.id
     }
@@ -273,6 +274,7 @@ impl<'a> HostQueue<'a> {
     }
 
     /// Returns the deadline of one command, after which it is aborted.
+    #[cfg(feature = "internals")]
     pub fn deadline(&self) -> Duration {
         self.deadline
     }

@@ -37,6 +37,7 @@ impl QtestNamespace {
     }
 
     /// Sets the block size in bytes.
+    #[cfg(feature = "internals")]
     pub fn block_bytes(self, block_bytes: u32) -> Self {
         Self { block_bytes, ..self }
     }
@@ -94,6 +95,7 @@ impl QtestConfig {
     ///
     /// # Errors
     /// Those of [`DeviceSpec::of`], and [`SpecError::BadOption`] if a value does not fit its option.
+    #[cfg(feature = "internals")]
     pub fn parse(spec: &str) -> Result<Self, SpecError> {
         Self::try_from(&DeviceSpec::of(Scheme::Qtest, spec.as_ref())?)
     }

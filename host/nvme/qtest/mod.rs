@@ -8,7 +8,7 @@ mod process;
 mod ram;
 mod socket;
 
-pub use config::{QtestConfig, QtestNamespace};
+internal!(config::{QtestConfig, QtestNamespace});
 
 use super::{Attachment, DoorbellPages, PciId, Port, PortError};
 use parking_lot::Mutex;

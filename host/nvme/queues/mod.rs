@@ -3,6 +3,7 @@
 mod kernel_view;
 mod memory;
 mod options;
+#[cfg(feature = "internals")]
 mod refused;
 
 pub(crate) use kernel_view::QueueWords;

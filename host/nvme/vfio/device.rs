@@ -361,6 +361,7 @@ impl VfioDevice {
     ///
     /// # Errors
     /// [`VfioError::Call`] if the kernel refuses the request.
+    #[cfg(feature = "internals")]
     pub fn vectors(&self) -> Result<u32, VfioError> {
         self.irq_count(uapi::VFIO_PCI_MSIX_IRQ_INDEX)
     }
@@ -371,6 +372,7 @@ impl VfioDevice {
     /// # Errors
     /// - [`VfioError::Vectors`] if `count` is 0 or more than the device has.
     /// - [`VfioError::Call`] if an eventfd cannot be created, or the kernel refuses the request.
+    #[cfg(feature = "internals")]
     pub fn enable_interrupts(&self, count: u32) -> Result<Vec<EventFd>, VfioError> {
         let vectors = self.vectors()?;
         if count == 0 || count > vectors {
@@ -396,10 +398,12 @@ impl VfioDevice {
     ///
     /// # Errors
     /// [`VfioError::Call`] if the kernel refuses the request.
+    #[cfg(feature = "internals")]
     pub fn disable_interrupts(&self) -> Result<(), VfioError> {
         self.disconnect(&mut self.interrupts.lock())
     }
 
+    #[cfg(feature = "internals")]
     fn disconnect(&self, connected: &mut bool) -> Result<(), VfioError> {
         if *connected {
             self.set_irqs(uapi::VFIO_PCI_MSIX_IRQ_INDEX, 0, &[])?;

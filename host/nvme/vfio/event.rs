@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, RawFd};
+#[cfg(feature = "internals")]
 use std::time::Duration;
 
 /// A counter that the kernel increments.
@@ -41,6 +42,7 @@ impl EventFd {
     ///
     /// # Errors
     /// The error of the system call. An interruption by a signal is not an error.
+    #[cfg(feature = "internals")]
     pub fn wait(&self, within: Duration) -> io::Result<u64> {
         let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let timeout = i32::try_from(within.as_millis()).unwrap_or(i32::MAX);

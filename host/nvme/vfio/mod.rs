@@ -21,9 +21,9 @@ mod physical;
 mod port;
 mod uapi;
 
-pub use device::VfioDevice;
+internal!(device::VfioDevice);
 pub use error::VfioError;
-pub use event::EventFd;
+internal!(event::EventFd);
 
 use super::{Attachment, DmaSpace};
 use crate::data_path::choices;
@@ -81,10 +81,12 @@ impl VfioConfig {
 #[derive(Debug)]
 pub struct Vfio {
     /// VFIO device.
+    #[cfg_attr(not(feature = "internals"), allow(dead_code, reason = "for tests and tools"))]
     pub device: Arc<VfioDevice>,
     /// Registers and address space of the controller.
     pub attachment: Attachment,
     /// Interface in use: [`VfioApi::Group`] or [`VfioApi::Cdev`].
+    #[cfg_attr(not(feature = "internals"), allow(dead_code, reason = "for tests and tools"))]
     pub api: VfioApi,
 }
 

@@ -132,6 +132,7 @@ impl DeviceConnectionManager {
     }
 
     /// Returns the reason why kernels do not drive the device, if it is an mlx5 NIC and no adapter was requested.
+    #[cfg(feature = "internals")]
     pub fn declined(&self) -> Option<&str> {
         self.chosen.declined.as_deref()
     }

@@ -167,11 +167,13 @@ impl RingService {
     }
 
     /// Returns the memory of the rings.
+    #[cfg(feature = "internals")]
     pub fn memory(&self) -> &Arc<QueueRings> {
         &self.memory
     }
 
     /// Returns the number of requests that are fetched but not complete.
+    #[cfg(feature = "internals")]
     pub fn outstanding(&self) -> usize {
         self.outstanding.len()
     }
@@ -183,6 +185,7 @@ impl RingService {
 
     /// Returns true if announced blocks are not fetched yet, or the doorbell has changed since the last fetch. Costs
     /// one load.
+    #[cfg(feature = "internals")]
     pub fn is_announced(&self) -> bool {
         self.announced != self.fetched || self.records.acquire(QueueRings::doorbell_offset()) != self.heard
     }

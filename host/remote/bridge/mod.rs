@@ -21,7 +21,9 @@ use crate::nvme::ring_service::{Doorbells, HasDoorbells, Registers, RingSetup, S
 use crate::nvme::{Attachment, CapsulePlan, CapsuleQueue, CapsuleQueues, DmaSpace, DoorbellPages, Port, PortError};
 use crate::wire::nvme::{Cap, cc, register};
 use formats::Formats;
-use kernels::{KernelCounters, KernelQueue, KernelQueues};
+#[cfg(feature = "internals")]
+use kernels::KernelCounters;
+use kernels::{KernelQueue, KernelQueues};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -101,6 +103,7 @@ struct Shared {
 /// Counters of a remote controller since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg(feature = "internals")]
 pub struct Counters {
     /// I/O commands that host threads carried and that got a response.
     pub commands: u64,
@@ -260,21 +263,25 @@ impl RemoteController {
     }
 
     /// Returns the limits that the controller reports.
+    #[cfg(feature = "internals")]
     pub fn limits(&self) -> Limits {
         self.0.core.limits
     }
 
     /// Returns address and port of the subsystem's port that is in use, or was the last one.
+    #[cfg(feature = "internals")]
     pub fn port(&self) -> String {
         self.0.core.port.lock().clone()
     }
 
     /// Returns the cause of the last loss of the association; `None` if it was never lost.
+    #[cfg(feature = "internals")]
     pub fn last_loss(&self) -> Option<String> {
         self.0.core.last_loss.lock().clone()
     }
 
     /// Returns the counters since the controller was opened.
+    #[cfg(feature = "internals")]
     pub fn counters(&self) -> Counters {
         let c = &self.0.core.counters;
         let read = |n: &AtomicU64| n.load(Ordering::Relaxed);

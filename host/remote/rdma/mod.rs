@@ -9,6 +9,7 @@ mod link;
 mod route;
 mod transport;
 
+#[cfg(feature = "internals")]
 pub use route::{TargetRoute, route};
 
 pub(crate) use buffers::{Buffer, Buffers};

@@ -2,8 +2,12 @@
 
 use super::transport::{RdmaTransport, of_request};
 use crate::nvme::fabrics::{AdapterChoice, FabricsConfig, FabricsError, FabricsTransport, Transport};
-use crate::rdma::{self, AdapterPath, ConnectionManager, Destination, DeviceConnectionManager};
+use crate::rdma::{self, Destination, DeviceConnectionManager};
+#[cfg(feature = "internals")]
+use crate::rdma::{AdapterPath, ConnectionManager};
+#[cfg(feature = "internals")]
 use std::io::ErrorKind;
+#[cfg(feature = "internals")]
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs, UdpSocket};
 use std::sync::Arc;
 
@@ -37,6 +41,7 @@ pub(crate) fn transport(config: &FabricsConfig) -> Result<Arc<dyn Transport>, Fa
 /// Path to a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg(feature = "internals")]
 pub struct TargetRoute {
     /// The path in words: over TCP this machine's address, over RDMA the device, its GID and its MTU.
     pub text: String,
@@ -51,6 +56,7 @@ pub struct TargetRoute {
 /// # Errors
 /// [`FabricsError::Resolve`], [`FabricsError::Unreachable`] or [`FabricsError::TimedOut`] without a route. Over RDMA also
 /// [`FabricsError::Adapter`] and [`FabricsError::Options`], as for [`connect`](crate::remote::connect).
+#[cfg(feature = "internals")]
 pub fn route(config: &FabricsConfig) -> Result<TargetRoute, FabricsError> {
     if config.transport != FabricsTransport::Tcp {
         let manager = manager(config)?;

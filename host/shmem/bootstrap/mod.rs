@@ -13,7 +13,7 @@ mod slurm;
 pub mod store;
 mod unique_id;
 
-pub use environment::{DEFAULT_PORT, Environment, Launched};
+pub use environment::{Environment, Launched};
 pub use error::BootstrapError;
 pub use local::LocalBootstrap;
 pub use secret::{Secret, SecretLength};
@@ -152,7 +152,7 @@ impl fmt::Display for LostRank {
 }
 
 /// The default time that ranks wait for each other; `WARPBELL_TIMEOUT` overrides it.
-pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Meets the other ranks of the launcher that started this process. Returns `None` without a launcher, and if it
 /// started one rank only. `docs/running.md` lists the variables.

@@ -10,6 +10,7 @@
 
 mod counters;
 mod exchange;
+#[cfg(feature = "internals")]
 mod facts;
 mod faults;
 mod interface;
@@ -22,6 +23,7 @@ mod watch;
 
 pub(super) use counters::register;
 pub(super) use exchange::ConnectionInfo;
+#[cfg(feature = "internals")]
 pub use facts::{TransportFacts, transports};
 pub(super) use interface::{address_of_setting, reached_at};
 pub(super) use open::{Available, Opening, candidates, choose, open};
@@ -31,7 +33,9 @@ pub use settings::{NetworkPlan, NetworkSettings};
 pub(super) use stream_queues::{Local, PrepareError, StreamQueues};
 
 use crate::engine::{Engine, abi};
-use crate::memory::{MemoryError, Region, Space};
+#[cfg(feature = "internals")]
+use crate::memory::MemoryError;
+use crate::memory::{Region, Space};
 use crate::rdma::{
     Adapter, AdapterPath, MemoryRange, QueueAddress, QueuePair, QueuePlan, RdmaError, Registration, Rights,
 };
@@ -322,6 +326,7 @@ impl Network {
 
     /// Changes the keys by which kernels name the heap of a PE; the second call undoes the first. No kernel may be using
     /// them.
+    #[cfg(feature = "internals")]
     pub(super) fn flip_keys(&self, pe: usize) -> Result<(), MemoryError> {
         self.shared.parts().as_ref().map_or(Ok(()), |parts| parts.tables.flip_keys(pe))
     }

@@ -16,6 +16,7 @@ pub(in super::super) struct Tables {
 }
 
 /// Difference of a wrong key: in the lowest byte, which is a key's own variant.
+#[cfg(feature = "internals")]
 const WRONG: u32 = 0x55;
 
 const QUEUE_BYTES: usize = size_of::<abi::SendQueue>();
@@ -97,6 +98,7 @@ impl Tables {
 
     /// Changes the keys by which kernels name the heap of a PE; the second call undoes the first. No kernel may be using
     /// them.
+    #[cfg(feature = "internals")]
     pub(super) fn flip_keys(&self, pe: usize) -> Result<(), MemoryError> {
         let at = pe * size_of::<abi::Peer>();
         let mut peer: abi::Peer = self.peers.get(at)?;

@@ -81,6 +81,7 @@ impl Mailbox {
 /// Counters since the adapter was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg(feature = "internals")]
 pub struct NicStatistics {
     /// Frames that were dropped because their integrity check failed.
     pub icrc_errors: u64,
@@ -100,6 +101,7 @@ impl Counters {
         self.icrc_errors.fetch_add(wire.take_broken(), Ordering::Relaxed);
     }
 
+    #[cfg(feature = "internals")]
     pub(super) fn read(&self) -> NicStatistics {
         NicStatistics {
             icrc_errors: self.icrc_errors.load(Ordering::Relaxed),

@@ -106,6 +106,7 @@ impl Responder {
     }
 
     /// Posts a receive. Returns false if `most` receives are posted or not polled yet.
+    #[cfg(feature = "internals")]
     pub(super) fn post(&mut self, id: u64, places: Vec<(Arc<Entry>, u64, u32)>, most: usize) -> bool {
         let room = self.receives.len() + self.received.len() < most;
         if room {

@@ -66,12 +66,13 @@ mod strangers;
 pub(crate) mod tests;
 mod wire;
 
+#[cfg(feature = "internals")]
 pub use self::core::NicStatistics;
-pub use config::{Encryption, SoftNicConfig, Timeouts};
-pub use connection_manager::{Incoming, SoftConnectionManager};
-pub use fault::{Action, Fault, FaultError, FaultPlan, Selector, Which};
-pub use frame::{Answer, Command, Frame, MAX_DATA};
-pub use pair::{Received, SoftQueuePair};
+internal!(config::{Encryption, SoftNicConfig, Timeouts});
+internal!(connection_manager::{Incoming, SoftConnectionManager});
+internal!(fault::{Action, Fault, FaultError, FaultPlan, Selector, Which});
+internal!(frame::{Answer, Command, Frame, MAX_DATA});
+internal!(pair::{Received, SoftQueuePair});
 
 use self::core::{Core, Counters, Mail, Mailbox};
 use crate::data_path::Doorbell;
@@ -189,6 +190,7 @@ impl SoftNic {
     }
 
     /// Returns the counters since the start.
+    #[cfg(feature = "internals")]
     pub fn statistics(&self) -> NicStatistics {
         self.core.counters.read()
     }

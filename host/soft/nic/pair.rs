@@ -4,8 +4,11 @@ use super::core::{Core, Mail};
 use super::endpoint::PairAddress;
 use super::execute::Responder;
 use crate::random;
+#[cfg(feature = "internals")]
+use crate::rdma::Rights;
 use crate::rdma::ring_service::ReceiveService;
-use crate::rdma::{QueueAddress, QueuePair, QueueRings, RdmaError, Rights};
+use crate::rdma::{QueueAddress, QueuePair, QueueRings, RdmaError};
+#[cfg(feature = "internals")]
 use crate::wire::mlx5::segment::DataSegment;
 use crate::wire::mlx5::{Completion, Failure};
 use parking_lot::Mutex;
@@ -88,6 +91,7 @@ impl SoftQueuePair {
     /// # Errors
     /// [`RdmaError::Queue`] if a piece is not in registered memory with [`Rights::LOCAL_WRITE`], if there are already
     /// as many receives as the ring has blocks, or if the queue pair has a receive ring, to which receives are posted.
+    #[cfg(feature = "internals")]
     pub fn post_receive(&self, id: u64, pieces: &[DataSegment]) -> Result<(), RdmaError> {
         let refused = |reason: String| RdmaError::Queue { blocks: self.shared.memory.blocks(), reason };
         if self.shared.memory.receives().is_some() {
@@ -112,6 +116,7 @@ impl SoftQueuePair {
     }
 
     /// Returns the oldest receive that has ended and was not polled yet.
+    #[cfg(feature = "internals")]
     pub fn poll_receive(&self) -> Option<Received> {
         self.shared.state.lock().responder.received.pop_front()
     }

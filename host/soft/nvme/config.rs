@@ -2,8 +2,11 @@
 
 use super::fault::FaultPlan;
 use crate::nvme::ring_service::address::Streaming;
+#[cfg(feature = "internals")]
 use crate::spec::{DeviceSpec, Scheme, SpecError};
-use std::path::{Path, PathBuf};
+#[cfg(feature = "internals")]
+use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Method of reading and writing a file.
@@ -63,12 +66,14 @@ impl NamespaceConfig {
     }
 
     /// Sets the size of a logical block in bytes, 512 or 4096.
+    #[cfg(feature = "internals")]
     pub fn block_bytes(mut self, bytes: u32) -> Self {
         self.block_bytes = bytes;
         self
     }
 
     /// Sets whether a file is opened for reading alone.
+    #[cfg(feature = "internals")]
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
@@ -124,17 +129,20 @@ impl SoftConfig {
     }
 
     /// Returns a controller with one namespace of `bytes` bytes in memory.
+    #[cfg(feature = "internals")]
     pub fn memory(bytes: u64) -> Self {
         Self::empty().namespace(NamespaceConfig::new(Backing::Memory { bytes: Some(bytes) }))
     }
 
     /// Returns a controller with one namespace on a file or a block device.
+    #[cfg(feature = "internals")]
     pub fn file(path: impl AsRef<Path>) -> Self {
         Self::file_with(path, FileIo::default(), false)
     }
 
     /// Returns a controller as [`SoftConfig::file`] does, with the given method of access. `direct` bypasses the page
     /// cache.
+    #[cfg(feature = "internals")]
     pub fn file_with(path: impl AsRef<Path>, io: FileIo, direct: bool) -> Self {
         let path = path.as_ref().to_path_buf();
         Self::empty().namespace(NamespaceConfig::new(Backing::File { path, io, direct }))
@@ -180,17 +188,20 @@ impl SoftConfig {
     ///
     /// # Errors
     /// As [`DeviceSpec::of`], and [`SpecError::BadOption`] if a value is invalid or options exclude each other.
+    #[cfg(feature = "internals")]
     pub fn parse(spec: &str) -> Result<Self, SpecError> {
         Self::try_from(&DeviceSpec::of(Scheme::Soft, spec.as_ref())?)
     }
 
     /// Adds a namespace.
+    #[cfg(feature = "internals")]
     pub fn namespace(mut self, namespace: NamespaceConfig) -> Self {
         self.namespaces.push(namespace);
         self
     }
 
     /// Sets the size of a logical block in bytes, 512 or 4096, for every namespace added so far.
+    #[cfg(feature = "internals")]
     pub fn block_bytes(mut self, bytes: u32) -> Self {
         for n in &mut self.namespaces {
             n.block_bytes = bytes;
@@ -199,48 +210,56 @@ impl SoftConfig {
     }
 
     /// Sets the number of service threads.
+    #[cfg(feature = "internals")]
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads);
         self
     }
 
     /// Sets the number of entries of the largest queue, 2 to 65,536.
+    #[cfg(feature = "internals")]
     pub fn max_queue_entries(mut self, entries: u32) -> Self {
         self.max_queue_entries = entries;
         self
     }
 
     /// Sets the number of I/O queue pairs, 1 to 4095.
+    #[cfg(feature = "internals")]
     pub fn max_queue_pairs(mut self, pairs: u16) -> Self {
         self.max_queue_pairs = pairs;
         self
     }
 
     /// Sets the size of the largest transfer in bytes: a power of two, 4 KiB to 64 MiB.
+    #[cfg(feature = "internals")]
     pub fn max_transfer_bytes(mut self, bytes: u32) -> Self {
         self.max_transfer_bytes = bytes;
         self
     }
 
     /// Sets the doorbell stride, 0 to 10: doorbells are `4 << stride` bytes apart.
+    #[cfg(feature = "internals")]
     pub fn doorbell_stride(mut self, stride: u8) -> Self {
         self.doorbell_stride = stride;
         self
     }
 
     /// Sets the time limit for becoming ready that CAP.TO reports.
+    #[cfg(feature = "internals")]
     pub fn ready_timeout(mut self, timeout: Duration) -> Self {
         self.ready_timeout = timeout;
         self
     }
 
     /// Sets the use of stores that bypass the CPU's cache.
+    #[cfg(feature = "internals")]
     pub fn streaming(mut self, streaming: Streaming) -> Self {
         self.streaming = streaming;
         self
     }
 
     /// Sets the injected faults.
+    #[cfg(feature = "internals")]
     pub fn faults(mut self, plan: FaultPlan) -> Self {
         self.faults = plan;
         self

@@ -40,13 +40,12 @@ mod statistics;
 #[cfg(test)]
 mod tests;
 
-pub use crate::nvme::ring_service::address::Streaming;
-pub use config::{Backing, FileIo, NamespaceConfig, SoftConfig};
-pub use fault::{
-    Access, Corruption, FaultPlan, Latency, MediaError, Readiness, Selector, Shrink, SlowDrain, StuckQueue, TornWrite,
-    Trigger,
-};
-pub use statistics::{QueueStatistics, Statistics};
+internal!(crate::nvme::ring_service::address::Streaming);
+internal!(config::{Backing, FileIo, NamespaceConfig, SoftConfig});
+internal!(fault::{Access, Corruption, FaultPlan, Latency, MediaError, Readiness, Selector, Shrink, SlowDrain, StuckQueue, TornWrite, Trigger});
+#[cfg(feature = "internals")]
+pub use statistics::Statistics;
+internal!(statistics::QueueStatistics);
 
 use self::core::Core;
 use crate::assist::Registration;
@@ -238,21 +237,25 @@ impl SoftController {
     }
 
     /// Returns the controller's name, as in `soft:mem 256 MiB` or `soft:file edges.img 1 GiB (io_uring)`.
+    #[cfg(feature = "internals")]
     pub fn name(&self) -> &str {
         &self.0.core.shell.name
     }
 
     /// Returns the configuration that the controller was started with.
+    #[cfg(feature = "internals")]
     pub fn config(&self) -> &SoftConfig {
         &self.0.core.config
     }
 
     /// Returns the number of threads that process I/O queues.
+    #[cfg(feature = "internals")]
     pub fn service_threads(&self) -> usize {
         self.0.core.shell.mail.len()
     }
 
     /// Returns the counters of the I/O queues since the start. Counters of active queues may lag by one batch.
+    #[cfg(feature = "internals")]
     pub fn statistics(&self) -> Statistics {
         let counts = self.0.core.counters.iter().enumerate().map(|(i, c)| c.read(i as u16));
         Statistics { queues: counts.filter(|q| q.commands > 0).collect() }

@@ -26,13 +26,16 @@ pub struct QueueStatistics {
 /// Counters of a controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[cfg(feature = "internals")]
 pub struct Statistics {
     /// I/O submission queues with at least one command, by identifier.
     pub queues: Vec<QueueStatistics>,
 }
 
+#[cfg(feature = "internals")]
 impl Statistics {
     /// Returns the sum over all queues.
+    #[cfg(feature = "internals")]
     pub fn total(&self) -> QueueStatistics {
         self.queues.iter().fold(QueueStatistics::default(), |a, q| QueueStatistics {
             queue: 0,

@@ -48,12 +48,15 @@ pub struct TargetConfig {
 setters!(TargetConfig {
     transport: TargetTransport,
     listen: SocketAddr,
-    more_ports: Vec<SocketAddr>,
     hosts: Option<Vec<String>>,
-    queue_entries: u32,
     queues: u16,
-    in_capsule_bytes: u32,
     max_transfer_bytes: u32,
+});
+#[cfg(feature = "internals")]
+setters!(TargetConfig {
+    more_ports: Vec<SocketAddr>,
+    queue_entries: u32,
+    in_capsule_bytes: u32,
     digests: bool,
     faults: TargetFaults,
 });

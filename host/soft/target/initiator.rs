@@ -1,8 +1,9 @@
 //! Use of a software target's device over software NICs.
 
-use crate::nvme::fabrics::{self, ConnectReport, FabricsConfig, FabricsError, Transport};
-use crate::remote::RdmaTransport;
-use crate::remote::RemoteController;
+#[cfg(feature = "internals")]
+use crate::nvme::fabrics::{self, ConnectReport};
+use crate::nvme::fabrics::{FabricsConfig, FabricsError, Transport};
+use crate::remote::{RdmaTransport, RemoteController};
 use crate::soft::nic::SoftConnectionManager;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -34,6 +35,7 @@ pub fn connect(config: &FabricsConfig) -> Result<RemoteController, FabricsError>
 ///
 /// # Errors
 /// As [`connect`].
+#[cfg(feature = "internals")]
 pub fn check(config: &FabricsConfig) -> Result<ConnectReport, FabricsError> {
     fabrics::check_over(config, transport(config)?)
 }

@@ -40,11 +40,15 @@ mod tcp;
 mod tests;
 mod transport;
 
-pub use config::{TargetConfig, TargetFaults, TargetTransport};
+pub use config::{TargetConfig, TargetTransport};
+internal!(config::TargetFaults);
 #[cfg(feature = "shmem")]
-pub use initiator::{check, connect};
+#[cfg(feature = "internals")]
+pub use initiator::check;
+internal!(initiator::connect);
 
 use crate::nvme::{Controller, Namespace, NvmeError, Ready};
+#[cfg(feature = "internals")]
 use crate::wire::nvme::ana::AccessState;
 use host::RemoteHost;
 use parking_lot::Mutex;
@@ -185,6 +189,7 @@ impl Target {
 
     /// Sets the state in which a port reaches the namespaces (ANA), and notifies its hosts. Hosts of a target with one
     /// port see the status of their commands alone. Has no effect if there is no such port.
+    #[cfg(feature = "internals")]
     pub fn set_access(&self, port: usize, state: AccessState) {
         if let Some(port) = self.shared.ports.get(port) {
             port.set_access(state);
@@ -192,6 +197,7 @@ impl Target {
     }
 
     /// Closes a port: its connections end, and nothing listens at its address. Has no effect if there is no such port.
+    #[cfg(feature = "internals")]
     pub fn close_port(&self, port: usize) {
         if let Some(port) = self.shared.ports.get(port) {
             port.set_open(false);
@@ -199,6 +205,7 @@ impl Target {
     }
 
     /// Opens a port that was closed. It listens soon after. Has no effect if there is no such port.
+    #[cfg(feature = "internals")]
     pub fn open_port(&self, port: usize) {
         if let Some(port) = self.shared.ports.get(port) {
             port.set_open(true);
@@ -206,36 +213,43 @@ impl Target {
     }
 
     /// Returns the number of hosts with an association.
+    #[cfg(feature = "internals")]
     pub fn hosts(&self) -> usize {
         self.shared.hosts.lock().len()
     }
 
     /// Returns the number of I/O commands that arrived since the start.
+    #[cfg(feature = "internals")]
     pub fn commands(&self) -> u64 {
         self.shared.commands.load(Ordering::Relaxed)
     }
 
     /// Returns the number of I/O commands whose data came in their capsules, since the start.
+    #[cfg(feature = "internals")]
     pub fn commands_with_data(&self) -> u64 {
         self.shared.commands_with_data.load(Ordering::Relaxed)
     }
 
     /// Returns the number of Keep Alive commands that arrived since the start.
+    #[cfg(feature = "internals")]
     pub fn keep_alives(&self) -> u64 {
         self.shared.keep_alives.load(Ordering::Relaxed)
     }
 
     /// Closes all connections, as a target that dies does. It still accepts new ones.
+    #[cfg(feature = "internals")]
     pub fn close_connections(&self) {
         self.shared.hosts.lock().values().for_each(|h| h.close());
     }
 
     /// Sends nothing for this time, as if the network was cut.
+    #[cfg(feature = "internals")]
     pub fn be_silent(&self, time: Duration) {
         self.shared.ports.iter().for_each(|p| p.be_silent(time));
     }
 
     /// Sends nothing by one port for this time, as if its network was cut. Has no effect if there is no such port.
+    #[cfg(feature = "internals")]
     pub fn cut_port(&self, port: usize, time: Duration) {
         if let Some(port) = self.shared.ports.get(port) {
             port.be_silent(time);

@@ -47,6 +47,7 @@ impl TargetPort {
         AccessState::of(self.access.load(Ordering::SeqCst))
     }
 
+    #[cfg(feature = "internals")]
     pub(super) fn set_access(&self, state: AccessState) {
         self.access.store(state.field(), Ordering::SeqCst);
         self.changes.fetch_add(1, Ordering::SeqCst);
@@ -60,6 +61,7 @@ impl TargetPort {
         self.open.load(Ordering::SeqCst)
     }
 
+    #[cfg(feature = "internals")]
     pub(super) fn set_open(&self, open: bool) {
         self.open.store(open, Ordering::SeqCst);
     }

@@ -172,7 +172,7 @@ impl CacheBuilder {
 
 /// Bits of a tag.
 mod tag {
-    pub use crate::engine::abi::{
+    pub(super) use crate::engine::abi::{
         TAG_DIRTY as DIRTY, TAG_FAILED as FAILED, TAG_FILLING as FILLING, TAG_PAGE_SHIFT as PAGE_SHIFT,
         TAG_UNCHECKED as UNCHECKED, TAG_VALID as VALID, TAG_VERSION_SHIFT as VERSION_SHIFT, TAG_WRITING as WRITING,
     };
@@ -256,6 +256,7 @@ impl Drop for Inner {
 impl Cache {
     /// Bytes of adjacent pages that kernels read by one command. Only smaller pages are read together, on volumes whose
     /// commands move as much ([`VolumeBuilder::transfer`](crate::storage::VolumeBuilder::transfer)).
+    #[cfg(feature = "internals")]
     pub const COMMAND_BYTES: usize = abi::CACHE_COMMAND_BYTES;
 
     /// Begins a cache of `volume`.

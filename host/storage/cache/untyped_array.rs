@@ -273,7 +273,7 @@ mod tests {
         let text = volume.read_array_bytes("odd", ElementType::U8, &mut whole).unwrap_err().to_string();
         assert!(text.contains("holds record, not u8"), "{text}");
         let mut writer = volume.add(Plan::new().records("r8", 8, 1), "it").unwrap();
-        writer.append_records("r8", &[1; 8]).unwrap();
+        writer.append_bytes("r8", ElementType::Record, &[1; 8]).unwrap();
         writer.finish().unwrap();
         let text = cache.open::<Sixteen>("r8").unwrap_err().to_string();
         assert!(text.contains("records of 8 bytes, not of 16"), "{text}");

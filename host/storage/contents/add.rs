@@ -6,6 +6,7 @@ use super::plan::Plan;
 use super::superblock::{Layout, Superblock};
 use super::writer::{Filling, VolumeWriter};
 use super::{Content, Contents};
+#[cfg(feature = "internals")]
 use crate::storage::disk::Stripe;
 use crate::storage::error::{ManifestError, StorageError, size};
 use crate::storage::format::{ARRAY_ALIGN, MANIFEST_BYTES};
@@ -94,6 +95,7 @@ impl Contents {
     }
 
     /// Returns the bytes that the volume needs to hold `plan` beside what it holds, as [`Contents::add`] stores it.
+    #[cfg(feature = "internals")]
     pub(in crate::storage) fn needs_beside(&self, plan: &Plan) -> Result<u64, StorageError> {
         let layout = self.layout();
         if self.holds_nothing()? {
@@ -103,6 +105,7 @@ impl Contents {
     }
 
     /// Returns the size in bytes that each drive needs for the volume to have `bytes` bytes.
+    #[cfg(feature = "internals")]
     pub(in crate::storage) fn bytes_of_each_drive(&self, bytes: u64) -> u64 {
         let stripe = &self.disk.stripe;
         let chunk = stripe.chunk << self.disk.block_shift();

@@ -113,6 +113,7 @@ impl<T: Element> ArrayReader<'_, T> {
     }
 
     /// Returns true if the array has no elements.
+    #[cfg(feature = "internals")]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -61,7 +61,7 @@ impl Entry {
     }
 
     /// Returns the first byte after the data.
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.offset + self.bytes()
     }
 }
@@ -85,7 +85,7 @@ impl Manifest {
     /// [`ManifestError::TooMany`], [`ManifestError::Name`], [`ManifestError::Twice`], [`ManifestError::Overlap`];
     /// [`ManifestError::Entry`] if an array's element size does not fit its type, or it is not aligned, begins within
     /// the manifest, or is too large.
-    pub fn new(entries: Vec<Entry>) -> Result<Self, ManifestError> {
+    pub(crate) fn new(entries: Vec<Entry>) -> Result<Self, ManifestError> {
         if entries.len() > MAX_ARRAYS {
             return Err(ManifestError::TooMany(entries.len()));
         }
@@ -182,7 +182,7 @@ impl Manifest {
     }
 
     /// Returns the first byte after all arrays and their page checksums, rounded up to where the next array can start.
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.checksum_table().map_or(0, TablePlace::end).max(self.arrays_end())
     }
 
@@ -207,7 +207,7 @@ impl Manifest {
     ///
     /// # Errors
     /// [`ManifestError::Unknown`] if there is none; [`ManifestError::Type`] if its elements have another type.
-    pub fn find_typed<T: Element>(&self, name: &str) -> Result<&Entry, ManifestError> {
+    pub(crate) fn find_typed<T: Element>(&self, name: &str) -> Result<&Entry, ManifestError> {
         self.find_as(name, T::TYPE)
     }
 
@@ -215,7 +215,7 @@ impl Manifest {
     ///
     /// # Errors
     /// As for [`Manifest::find_typed`].
-    pub fn find_as(&self, name: &str, asked: ElementType) -> Result<&Entry, ManifestError> {
+    pub(crate) fn find_as(&self, name: &str, asked: ElementType) -> Result<&Entry, ManifestError> {
         let e = self.find(name)?;
         if e.element_type != asked {
             return Err(ManifestError::Type { name: name.to_owned(), found: e.element_type, asked });
@@ -227,7 +227,7 @@ impl Manifest {
     ///
     /// # Errors
     /// [`ManifestError::Beyond`] for the first that does not.
-    pub fn check_fits(&self, volume: u64) -> Result<(), ManifestError> {
+    pub(crate) fn check_fits(&self, volume: u64) -> Result<(), ManifestError> {
         if let Some(end) = self.checksum_table().map(TablePlace::end).filter(|end| *end > volume) {
             return Err(ManifestError::Beyond { name: "page checksums".to_owned(), end, volume });
         }

@@ -130,14 +130,6 @@ impl VolumeWriter<'_> {
         self.append_bytes(name, T::TYPE, bytemuck::cast_slice(values))
     }
 
-    /// Appends whole records to an array of records.
-    ///
-    /// # Errors
-    /// As for [`VolumeWriter::append`].
-    pub fn append_records(&mut self, name: &str, bytes: &[u8]) -> Result<(), StorageError> {
-        self.append_bytes(name, ElementType::Record, bytes)
-    }
-
     /// Appends whole elements, as bytes, to an array whose elements have the type `asked`.
     ///
     /// # Errors

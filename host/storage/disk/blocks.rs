@@ -2,7 +2,9 @@
 
 use super::Disk;
 use super::stripe::Piece;
-use crate::nvme::{NvmeError, WriteCache};
+use crate::nvme::NvmeError;
+#[cfg(feature = "internals")]
+use crate::nvme::WriteCache;
 use crate::storage::error::StorageError;
 use std::ops::Range;
 
@@ -104,6 +106,7 @@ impl Disk {
     }
 
     /// Returns the state of each device's volatile write cache, in the volume's order.
+    #[cfg(feature = "internals")]
     pub(in crate::storage) fn write_caches(&self) -> Result<Vec<WriteCache>, StorageError> {
         self.drives.iter().map(|d| Ok(d.lock().controller().write_cache()?)).collect()
     }

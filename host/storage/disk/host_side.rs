@@ -45,6 +45,7 @@ impl HostSide {
         self.queues[device].is_some()
     }
 
+    #[cfg(feature = "internals")]
     pub(in crate::storage) fn set_policy(&self, policy: RecoveryPolicy) {
         *self.policy.lock() = policy;
     }

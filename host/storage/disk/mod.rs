@@ -126,6 +126,7 @@ impl Disk {
     }
 
     /// Returns the bytes of this process's memory that `bytes` bytes of the disk occupy.
+    #[cfg(feature = "internals")]
     pub(in crate::storage) fn memory_bytes(&self, bytes: u64) -> u64 {
         let in_memory = self.drives.iter().filter(|d| d.lock().is_in_memory()).count() as u64;
         let each = if self.is_replicated() { bytes } else { bytes.div_ceil(self.stripe.devices) };

@@ -1,8 +1,11 @@
 //! Recovery of the devices of a disk after a run that ended with time-outs, or after a controller failed.
 
 use super::Disk;
+#[cfg(feature = "internals")]
 use crate::engine::{Outcome, RunError};
-use crate::nvme::{RecoveryPolicy, RecoveryReport};
+#[cfg(feature = "internals")]
+use crate::nvme::RecoveryPolicy;
+use crate::nvme::RecoveryReport;
 use crate::storage::error::StorageError;
 use std::time::{Duration, Instant};
 
@@ -13,12 +16,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 impl Disk {
     /// Sets the policy for commands of the host that get no completion. The default submits them again.
+    #[cfg(feature = "internals")]
     pub(in crate::storage) fn set_recovery(&self, policy: RecoveryPolicy) {
         self.host.set_policy(policy);
     }
 
     /// Keeps the bytes of the commands with which a run failed, for [`refused::take`](crate::refused::take). Finds those
     /// that the rings still hold. Call it after the run, before the queues are used again.
+    #[cfg(feature = "internals")]
     pub(in crate::storage) fn keep_refused(&self, error: &RunError) {
         let RunError::Operations { errors, .. } = error else { return };
         for e in errors {

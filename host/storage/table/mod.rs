@@ -28,7 +28,9 @@ mod write_tests;
 
 use crate::storage::error::TableError;
 pub use builder::TableBuilder;
-pub use import::{NpyError, NpyHeader, RowFile, RowFileError, RowFileOptions, read_npy};
+#[cfg(feature = "internals")]
+pub use import::read_npy;
+pub use import::{NpyError, NpyHeader, RowFile, RowFileError, RowFileOptions};
 pub use indices::{RowIndices, RowInput, RowOutput};
 pub use layout::TableLayout;
 pub use prefetch::{GatheredRows, Gathering, Prefetch};

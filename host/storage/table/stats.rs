@@ -45,7 +45,7 @@ impl TableStats {
     /// let stats = TableStats::default();
     /// assert_eq!(stats.share(stats.cache_hits), None);
     /// ```
-    pub fn share(&self, rows: u64) -> Option<f64> {
+    pub(crate) fn share(&self, rows: u64) -> Option<f64> {
         (self.rows > 0).then(|| rows as f64 / self.rows as f64)
     }
 

@@ -89,11 +89,13 @@ impl Volume {
     ///
     /// # Errors
     /// As for [`Volume::manifest`]. A volume that holds nothing is no error.
+    #[cfg(feature = "internals")]
     pub fn needs_beside(&self, plan: &Plan) -> Result<u64, StorageError> {
         self.contents().needs_beside(plan)
     }
 
     /// Returns the size in bytes that each drive needs for the volume to have `bytes` bytes.
+    #[cfg(feature = "internals")]
     pub fn bytes_of_each_drive(&self, bytes: u64) -> u64 {
         self.contents().bytes_of_each_drive(bytes)
     }
@@ -110,7 +112,7 @@ impl Volume {
     ///
     /// # Errors
     /// [`StorageError::Manifest`] if there is no such array, or it has another type.
-    pub fn array_reader<T: Element>(&self, name: &str) -> Result<ArrayReader<'_, T>, StorageError> {
+    pub(crate) fn array_reader<T: Element>(&self, name: &str) -> Result<ArrayReader<'_, T>, StorageError> {
         self.contents().array_reader::<T>(name)
     }
 

@@ -2,6 +2,7 @@
 
 use super::Volume;
 use crate::memory::Region;
+#[cfg(feature = "internals")]
 use crate::nvme::WriteCache;
 use crate::storage::disk::{DataBuffer, Redundancy, RegisteredRegion};
 use crate::storage::error::StorageError;
@@ -106,6 +107,7 @@ impl Volume {
     ///
     /// # Errors
     /// [`StorageError::Nvme`] if a controller does not return the feature.
+    #[cfg(feature = "internals")]
     pub fn write_caches(&self) -> Result<Vec<WriteCache>, StorageError> {
         self.disk().write_caches()
     }

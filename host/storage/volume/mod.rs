@@ -140,6 +140,7 @@ impl Volume {
 
     /// Returns the bytes of this process's memory that `bytes` bytes of the volume occupy once they have been written.
     /// Returns 0 where no device is in memory.
+    #[cfg(feature = "internals")]
     pub fn memory_bytes(&self, bytes: u64) -> u64 {
         self.disk().memory_bytes(bytes)
     }

@@ -2,8 +2,11 @@
 
 use super::Volume;
 use super::in_flight::Completed;
+#[cfg(feature = "internals")]
 use crate::engine::RunError;
-use crate::nvme::{RecoveryPolicy, RecoveryReport};
+#[cfg(feature = "internals")]
+use crate::nvme::RecoveryPolicy;
+use crate::nvme::RecoveryReport;
 use crate::storage::error::StorageError;
 use std::fmt;
 
@@ -45,12 +48,14 @@ impl fmt::Display for VolumeRecovery {
 
 impl Volume {
     /// Sets the policy for commands of the host that get no completion. The default submits them again.
+    #[cfg(feature = "internals")]
     pub fn set_recovery(&self, policy: RecoveryPolicy) {
         self.disk().set_recovery(policy);
     }
 
     /// Keeps the bytes of the commands with which a run failed, for [`refused::take`](crate::refused::take). Finds those
     /// that the rings still hold. Call it after the run, before the queues are used again.
+    #[cfg(feature = "internals")]
     pub fn keep_refused(&self, error: &RunError) {
         self.disk().keep_refused(error);
     }

@@ -6,10 +6,10 @@ pub mod cq;
 pub mod mkey;
 pub mod qp;
 
-pub use capability::{AtomicCapabilities, Capabilities, Capabilities2, CapabilityKind, QueryHcaCap, RoceCapabilities};
-pub use cq::CreateCq;
-pub use mkey::CreateMkey;
-pub use qp::{CreateQp, ModifyQp, QpCommand, QpContext, QpState, QueryQp, Transition};
+internal!(capability::{AtomicCapabilities, Capabilities, Capabilities2, CapabilityKind, QueryHcaCap, RoceCapabilities});
+internal!(cq::CreateCq);
+internal!(mkey::CreateMkey);
+internal!(qp::{CreateQp, ModifyQp, QpCommand, QpContext, QpState, QueryQp, Transition});
 
 use super::MAX_24;
 use crate::wire::be::{Field, FieldError};

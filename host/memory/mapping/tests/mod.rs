@@ -3,9 +3,10 @@
 mod fake;
 
 use super::*;
-use crate::memory::{IommuError, IommuKind};
+use crate::memory::{IommuError, IommuKind, MemoryError};
 use fake::{Device, Faults, Machine, gpu_memory};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 const GDRDRV: &str = "/dev/gdrdrv";
 const LIBNVM: &str = "/dev/libnvm0";

@@ -45,6 +45,7 @@ pub(in crate::nvme::vfio) const VFIO_PCI_BAR0_REGION_INDEX: u32 = 0;
 pub(in crate::nvme::vfio) const VFIO_PCI_CONFIG_REGION_INDEX: u32 = 7;
 
 /// Interrupts of a PCI device.
+#[cfg(feature = "internals")]
 pub(in crate::nvme::vfio) const VFIO_PCI_MSIX_IRQ_INDEX: u32 = 2;
 pub(in crate::nvme::vfio) const VFIO_PCI_ERR_IRQ_INDEX: u32 = 3;
 pub(in crate::nvme::vfio) const VFIO_PCI_REQ_IRQ_INDEX: u32 = 4;

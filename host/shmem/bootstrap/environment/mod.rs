@@ -5,8 +5,6 @@ mod launchers;
 mod tests;
 mod values;
 
-pub use launchers::DEFAULT_PORT;
-
 use self::launchers::{Found, INDEXED_JOB, RANK, ROWS, Row, SIZE, STORE};
 use self::values::{address, get, half, number, size};
 use super::BootstrapError;

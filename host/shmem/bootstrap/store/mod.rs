@@ -13,12 +13,13 @@ mod server;
 mod session;
 mod wire;
 
-pub use client::Member;
+internal!(client::Member);
 pub(super) use listener::listen;
-pub use server::Server;
+internal!(server::Server);
+pub use wire::MAX_BYTES;
 #[cfg(test)]
 pub(in crate::shmem) use wire::terms;
-pub use wire::{Inbox, MAX_BYTES, Message};
+internal!(wire::{Inbox, Message});
 
 #[cfg(test)]
 mod tests;

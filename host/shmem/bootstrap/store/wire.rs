@@ -3,7 +3,9 @@
 //! Greetings and seals are those of [`crate::handshake`]. A sealed frame carries one message. Integers are
 //! little-endian.
 
-use crate::handshake::{self, Greeting, Protection, Protocol, Responder, Seal, Seals, Terms};
+use crate::handshake::{self, Greeting, Protection, Protocol, Seal, Terms};
+#[cfg(feature = "internals")]
+use crate::handshake::{Responder, Seals};
 use crate::shmem::bootstrap::LostRank;
 use crate::shmem::bootstrap::Secret;
 
@@ -292,6 +294,7 @@ impl Inbox {
     /// Feeds a stream of an unauthenticated peer, for fuzzing, and returns the number of decoded greetings. Never panics
     /// on any stream, and never keeps more bytes than it got.
     #[doc(hidden)]
+    #[cfg(feature = "internals")]
     pub fn digest(stream: &[u8]) -> usize {
         let (mut inbox, mut understood) = (Self::default(), 0);
         let terms = Terms::new(&PROTOCOL, b"a secret that strangers do not know", Protection::Encrypted);
@@ -314,6 +317,7 @@ impl Inbox {
     /// Feeds a stream of messages that was changed on the way, for fuzzing. `stream` begins with the place of the change
     /// and its kind; the rest are the messages. Never panics, and decodes only messages that were sent, in their order.
     #[doc(hidden)]
+    #[cfg(feature = "internals")]
     pub fn digest_changed(stream: &[u8]) {
         let Some(([a, b, kind, length], rest)) = stream.split_first_chunk() else { return };
         let Some([mut ours, mut theirs]) = Seals::of_nobody(&PROTOCOL, Protection::Encrypted) else { return };

@@ -16,6 +16,7 @@ use std::any::Any;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+#[cfg(feature = "internals")]
 use std::time::Duration;
 use target::NewFile;
 
@@ -26,6 +27,7 @@ pub struct OpenController {
     pub(in crate::storage) keeper: Option<Arc<dyn Any + Send + Sync>>,
 }
 
+#[cfg(feature = "internals")]
 impl OpenController {
     /// Returns the controller.
     pub fn controller(&self) -> &Arc<Controller<Ready>> {

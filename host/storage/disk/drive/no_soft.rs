@@ -15,6 +15,7 @@ impl SoftDrive {
         Err(SpecError::NotBuilt { devices: "software devices", feature: "soft" })
     }
 
+    #[cfg(feature = "internals")]
     pub(in crate::storage) fn share_processors(&mut self, _: usize) {
         match *self {}
     }

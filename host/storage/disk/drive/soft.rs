@@ -18,6 +18,7 @@ impl SoftDrive {
 
     /// Divides the default number of the controller's service threads by `sharers`. Has no effect if the options set
     /// the number.
+    #[cfg(feature = "internals")]
     pub(in crate::storage) fn share_processors(&mut self, sharers: usize) {
         let threads = self.0.service_threads().div_ceil(sharers.max(1));
         self.0.threads.get_or_insert(threads);

@@ -115,6 +115,7 @@ impl DriveSpec {
 
     /// Divides the default number of a software controller's service threads by `sharers`, the number of processes on
     /// this host that share the processors. Has no effect on other devices, or if the options set the number.
+    #[cfg(feature = "internals")]
     pub fn share_processors(&mut self, sharers: usize) {
         if let Config::Soft(soft) = &mut self.config {
             soft.share_processors(sharers);
@@ -239,6 +240,7 @@ impl DriveSpec {
     ///
     /// # Errors
     /// As for [`DriveSpec::open`], apart from errors about namespaces.
+    #[cfg(feature = "internals")]
     pub fn open_controller(&self) -> Result<OpenController, StorageError> {
         self.needs_size()?;
         self.controller(self.config.clone())

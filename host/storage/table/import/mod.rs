@@ -281,6 +281,7 @@ impl RowFile {
 ///
 /// # Errors
 /// [`RowFileError::Io`] if the file cannot be read; [`RowFileError::Npy`] if its header is refused.
+#[cfg(feature = "internals")]
 pub fn read_npy(path: &Path) -> Result<(File, NpyHeader), RowFileError> {
     read_npy_as(path, None)
 }

@@ -116,6 +116,7 @@ impl NpyHeader {
     ///
     /// # Errors
     /// Every [`NpyError`] but [`NpyError::Other`]. [`NpyError::Short`] says how many bytes are needed.
+    #[cfg(feature = "internals")]
     pub fn parse(bytes: &[u8]) -> Result<Self, NpyError> {
         Self::parse_as(bytes, None)
     }
