@@ -85,7 +85,7 @@ fn latency_tables_are_perftests() {
 
 #[test]
 fn all_sizes_are_powers_of_two() {
-    let text = succeeds(&["read_bw", "-a", "-n", "2", "-t", "2", "--initiator", "cpu-engine", "--report_gbits"]);
+    let text = succeeds(&["read_bw", "-a", "-n", "5", "-t", "4", "--initiator", "cpu-engine", "--report_gbits"]);
     let head = BANDWIDTH.replace("MB/sec", "Gb/sec");
     let tables = tables(&text, &head);
     let sizes: Vec<f64> = tables[0].iter().map(|row| row[0]).collect();
