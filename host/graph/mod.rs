@@ -19,6 +19,7 @@ mod names;
 pub mod output;
 #[cfg(feature = "parquet")]
 mod output_parquet;
+mod parallel;
 mod quoting;
 pub mod teps;
 pub mod verify;
