@@ -28,15 +28,16 @@ step_kernels() {
   package=$(WARPBELL_CUDA_ARCHS=$ARCH with_nvcc cargo check --manifest-path examples/template/Cargo.toml --target-dir target/template \
     --message-format=json-render-diagnostics | python3 .ci/build_folder.py my-program)
   python3 .ci/image_archs.py "$package/my_image.fatbin" $ARCH
-  for arch in $ARCHS; do
-    python3 .ci/whole_and_alone.py "$WHEEL_FOLDER/nvidia/cu13" tests/device/neighbours.cu "$arch"
-  done
-  python3 .ci/ptx_snapshot.py "$WHEEL_FOLDER/nvidia/cu13/bin/nvcc"
-  # What a test runs on GPUs and takes seconds to compile.
-  "$WHEEL_FOLDER/nvidia/cu13/bin/nvcc" -std=c++17 -O3 --fatbin -arch=sm_90 -Werror all-warnings -I kernels/include \
-    -o target/ci/mlx5_entries.fatbin tests/device/mlx5_entries.cu
-  "$WHEEL_FOLDER/nvidia/cu13/bin/nvcc" -std=c++17 -O3 -c -arch=sm_90 -Werror all-warnings -I kernels/include \
-    -o target/ci/hit_path.o benches/hit_path.cu
+  # Side by side: each of these calls one compiler after the other. What a test runs on GPUs takes seconds to compile.
+  local nvcc="$WHEEL_FOLDER/nvidia/cu13/bin/nvcc" flags="-std=c++17 -O3 -arch=sm_$ARCH -Werror all-warnings -I kernels/include"
+  {
+    for arch in $ARCHS; do
+      echo "python3 .ci/whole_and_alone.py '$WHEEL_FOLDER/nvidia/cu13' tests/device/neighbours.cu $arch"
+    done
+    echo "python3 .ci/ptx_snapshot.py '$nvcc'"
+    echo "'$nvcc' $flags --fatbin -o target/ci/mlx5_entries.fatbin tests/device/mlx5_entries.cu"
+    echo "'$nvcc' $flags -c -o target/ci/hit_path.o benches/hit_path.cu"
+  } | xargs -d '\n' -P "$(nproc)" -I{} bash -c '{}' || die "a program of the tests does not compile as it should; see above"
   # The headers as they are installed, beside those of CUDA.
   shown "WARPBELL_TEST_CUDA=$WHEEL_FOLDER/nvidia/cu13 cargo test --locked --test device headers:: -- --include-ignored"
 }

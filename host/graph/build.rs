@@ -6,6 +6,7 @@
 
 use super::csr::{Neighbours, VertexId, Weights};
 use super::stored::WeightType;
+use crate::graph::parallel;
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -150,27 +151,21 @@ fn build_buckets<V: VertexId, W: EdgeWeight>(
     let done = AtomicU64::new(0);
     let advance = |edges: usize| progress(done.fetch_add(edges as u64, Ordering::Relaxed) + edges as u64, total);
 
-    let partitions: Vec<Partition<V, W>> = (0..parts)
-        .into_par_iter()
-        .map(|i| {
-            let chunk = make(i);
-            let edges = chunk.arcs.len();
-            let partition = Partition::new(chunk, layout, rule);
-            advance(edges);
-            partition
-        })
-        .collect();
+    let partitions: Vec<Partition<V, W>> = parallel::map(parts, |i| {
+        let chunk = make(i);
+        let edges = chunk.arcs.len();
+        let partition = Partition::new(chunk, layout, rule);
+        advance(edges);
+        partition
+    });
     let self_loops = partitions.iter().map(|p| p.self_loops).sum();
     let arcs: usize = partitions.iter().map(|p| p.arcs.len()).sum();
 
-    let lists: Vec<Lists<V, W>> = (0..layout.count)
-        .into_par_iter()
-        .map(|bucket| {
-            let lists = Lists::gather(bucket, &partitions, layout);
-            advance(if arcs == 0 { 0 } else { (lists.gathered as u128 * count as u128 / arcs as u128) as usize });
-            lists
-        })
-        .collect();
+    let lists: Vec<Lists<V, W>> = parallel::map(layout.count, |bucket| {
+        let lists = Lists::gather(bucket, &partitions, layout);
+        advance(if arcs == 0 { 0 } else { (lists.gathered as u128 * count as u128 / arcs as u128) as usize });
+        lists
+    });
     drop(partitions);
     let built = concatenate(layout.vertices, lists);
     progress(total, total);
@@ -328,7 +323,7 @@ fn concatenate<V: VertexId, W: EdgeWeight>(vertices: usize, lists: Vec<Lists<V, 
         places.push((n_head, w_head));
         (n, w) = (n_tail, w_tail);
     }
-    lists.into_par_iter().zip(places).for_each(|(list, (n, w))| {
+    parallel::each_part(lists.into_iter().zip(places).collect(), |(), _, (list, (n, w))| {
         for (i, (neighbour, weight)) in list.entries.into_iter().enumerate() {
             n[i] = neighbour;
             w[i] = weight;

@@ -7,8 +7,8 @@ use super::csr_error::{check_neighbours, check_weights};
 use super::ids::Ids;
 pub(crate) use super::lists::with_neighbours;
 pub use super::lists::{MAX_NARROW_VERTICES, Neighbours, VertexId, Weights};
+use crate::graph::parallel;
 use crate::setters::setters;
-use rayon::prelude::*;
 use std::cmp::Reverse;
 use std::ops::Range;
 
@@ -180,7 +180,7 @@ impl Csr {
         options: CsrOptions,
         edge: impl Fn(usize) -> (u64, u64, W) + Sync,
     ) -> Result<Self, CsrError> {
-        let bad = (0..count).into_par_iter().find_first(|&i| edge(i).0.max(edge(i).1) >= vertices);
+        let bad = parallel::position(count, |i| edge(i).0.max(edge(i).1) >= vertices);
         if let Some(index) = bad {
             let (from, to, _) = edge(index);
             return Err(CsrError::Neighbour { index: index as u64, found: from.max(to), vertices });
@@ -211,7 +211,7 @@ impl Csr {
         if self.directed {
             return self.arcs();
         }
-        let loops: u64 = (0..self.vertices()).into_par_iter().map(|v| u64::from(self.has_self_loop(v))).sum();
+        let loops: u64 = parallel::sum(self.vertices() as usize, |v| u64::from(self.has_self_loop(v as u64)));
         (self.arcs() - loops) / 2 + loops
     }
 
@@ -379,7 +379,8 @@ impl Csr {
 
     /// Returns true if each list ascends strictly, and has no self-loop unless these are kept.
     fn is_simple(&self, keep_self_loops: bool) -> bool {
-        with_neighbours!(&self.neighbours, list => (0..self.vertices()).into_par_iter().all(|v| {
+        with_neighbours!(&self.neighbours, list => parallel::all(self.vertices() as usize, |v| {
+            let v = v as u64;
             let list = &list[self.range(v)];
             list.windows(2).all(|pair| pair[0] < pair[1])
                 && (keep_self_loops || list.binary_search_by_key(&v, |&n| n.number()).is_err())
@@ -397,7 +398,7 @@ impl Csr {
     /// Returns true if two vertices have an arc to each other, with any weights. Lists must be sorted by number.
     pub(crate) fn has_two_way_edge(&self) -> bool {
         let both = |v: u64, to: u64| v < to && self.has_arc(to, v);
-        (0..self.vertices()).into_par_iter().any(|v| self.neighbours_of(v).any(|to| both(v, to)))
+        !parallel::all(self.vertices() as usize, |v| !self.neighbours_of(v as u64).any(|to| both(v as u64, to)))
     }
 
     fn one_way_edge_in<V: VertexId>(&self, list: &[V]) -> Option<(u64, u64)> {
@@ -418,25 +419,25 @@ impl Csr {
                 (!opposite(v, to).is_some_and(|o| same(i, o))).then_some((v, to))
             })
         };
-        let vertices = 0..self.vertices();
-        let ascending = vertices.clone().into_par_iter().find_map_first(|v| missing(v, split(v)..self.range(v).end));
+        let vertices = self.vertices() as usize;
+        let find = |arcs: &(dyn Fn(u64) -> Range<usize> + Sync)| {
+            parallel::find_first(vertices, |v| missing(v as u64, arcs(v as u64)))
+        };
+        let ascending = find(&|v| split(v)..self.range(v).end);
         if ascending.is_some() {
             return ascending;
         }
-        let excess: i64 = vertices
-            .clone()
-            .into_par_iter()
-            .map(|v| {
-                let loops = usize::from(list[self.range(v)].binary_search_by_key(&v, |&n| n.number()).is_ok());
-                let up = self.range(v).end - split(v);
-                let down = self.range(v).len() - up - loops;
-                up as i64 - down as i64
-            })
-            .sum();
+        let excess: i64 = parallel::sum(vertices, |v| {
+            let v = v as u64;
+            let loops = usize::from(list[self.range(v)].binary_search_by_key(&v, |&n| n.number()).is_ok());
+            let up = self.range(v).end - split(v);
+            let down = self.range(v).len() - up - loops;
+            up as i64 - down as i64
+        });
         if excess == 0 {
             return None;
         }
-        vertices.into_par_iter().find_map_first(|v| missing(v, self.range(v).start..split(v)))
+        find(&|v| self.range(v).start..split(v))
     }
 
     /// Returns the parts of the graph, for code that sorts the lists in another order.

@@ -1,7 +1,7 @@
 //! Checks of the parts of a graph, and their error.
 
 use super::lists::{Neighbours, VertexId, Weights, with_neighbours};
-use rayon::prelude::*;
+use crate::graph::parallel;
 
 /// Error in the parts of a graph.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub(crate) fn check_offsets(offsets: &[u64], edges: u64, vertices: u64) -> Resul
     if offsets[0] != 0 {
         return Err(bad(0, 0, 0));
     }
-    let step = offsets.par_windows(2).position_first(|w| w[1] < w[0] || w[1] > edges);
+    let step = parallel::position(offsets.len() - 1, |i| offsets[i + 1] < offsets[i] || offsets[i + 1] > edges);
     if let Some(i) = step {
         return Err(bad(i + 1, offsets[i], edges));
     }
@@ -81,7 +81,7 @@ pub(crate) fn check_offsets(offsets: &[u64], edges: u64, vertices: u64) -> Resul
 }
 
 pub(crate) fn check_neighbours(neighbours: &Neighbours, vertices: u64) -> Result<(), CsrError> {
-    let bad = with_neighbours!(neighbours, list => list.par_iter().position_first(|&n| n.number() >= vertices));
+    let bad = with_neighbours!(neighbours, list => parallel::position(list.len(), |i| list[i].number() >= vertices));
     match bad {
         Some(i) => Err(CsrError::Neighbour { index: i as u64, found: neighbours.get(i), vertices }),
         None => Ok(()),
@@ -92,10 +92,11 @@ pub(crate) fn check_weights(weights: &Weights, edges: u64) -> Result<(), CsrErro
     if weights.len() as u64 != edges {
         return Err(CsrError::Weights { weights: weights.len() as u64, edges });
     }
+    let is_weight = |w: f64| w.is_finite() && w >= 0.0;
     let bad = match weights {
         Weights::U32(_) => None,
-        Weights::F32(w) => w.par_iter().position_first(|w| !(w.is_finite() && *w >= 0.0)).map(|i| (i, f64::from(w[i]))),
-        Weights::F64(w) => w.par_iter().position_first(|w| !(w.is_finite() && *w >= 0.0)).map(|i| (i, w[i])),
+        Weights::F32(w) => parallel::position(w.len(), |i| !is_weight(w[i].into())).map(|i| (i, w[i].into())),
+        Weights::F64(w) => parallel::position(w.len(), |i| !is_weight(w[i])).map(|i| (i, w[i])),
     };
     match bad {
         Some((i, found)) => Err(CsrError::Weight { index: i as u64, found: found.to_string() }),

@@ -3,7 +3,7 @@
 use super::csr::Csr;
 use super::ids::Ids;
 use super::lists::Weights;
-use rayon::prelude::*;
+use crate::graph::parallel;
 
 /// Steps of splitmix64 (Steele, Lea and Flood 2014), a bijection of words that changes half of all bits.
 fn mix(word: u64) -> u64 {
@@ -31,7 +31,12 @@ impl Csr {
             let arcs = self.range(v).map(|arc| pair(pair(v, self.neighbours().get(arc)), weight(arc)));
             arcs.fold(0, u64::wrapping_add)
         };
-        let arcs = (0..self.vertices()).into_par_iter().map(of_vertex).reduce(|| 0, u64::wrapping_add);
+        let arcs = parallel::fold(
+            self.vertices() as usize,
+            || 0,
+            |sum: u64, v| sum.wrapping_add(of_vertex(v as u64)),
+            u64::wrapping_add,
+        );
         let facts = [self.vertices(), self.arcs(), self.directed().into(), of_ids(self.ids()), arcs];
         facts.into_iter().fold(0, pair)
     }

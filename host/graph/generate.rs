@@ -10,7 +10,7 @@ use super::import::{
     self, Format, ImportError, Imported, LoadOptions, Loaded, Orientation, OrientationReason, Pieces, Progress,
     RawEdges, Read, Stage, Summary, WeightSource, check_memory, give_weights,
 };
-use rayon::prelude::*;
+use crate::graph::parallel;
 use std::ops::Range;
 
 /// Default number of edges for each vertex (Graph500, GAP).
@@ -146,14 +146,13 @@ impl Generator {
         let blocks = edges.div_ceil(CHUNK_EDGES as u64);
         let group = 4 * rayon::current_num_threads() as u64;
         for first in (0..blocks).step_by(group as usize) {
-            let generated = (first..blocks.min(first + group)).into_par_iter().map(|block| {
-                let from = block * CHUNK_EDGES as u64;
+            let generated = parallel::map((blocks - first).min(group) as usize, |i| {
+                let from = (first + i as u64) * CHUNK_EDGES as u64;
                 let mut edges_of_block = RawEdges::default();
                 let range = from..edges.min(from + CHUNK_EDGES as u64);
                 self.pairs(range, &scramble, options.seed).for_each(|[from, to]| edges_of_block.push(from, to));
                 edges_of_block
             });
-            let generated: Vec<RawEdges> = generated.collect();
             generated.into_iter().try_for_each(|edges| pieces.push(edges, 0))?;
             if let Some(progress) = options.progress {
                 progress(Progress { stage: Stage::Build, done: (first + group).min(blocks), total: blocks });
@@ -347,7 +346,7 @@ pub(crate) fn random_real(seed: u64, from: u64, to: u64) -> f32 {
 fn for_each_arc<W: Copy + Default + Send + Sync>(csr: &Csr, weight: impl Fn(u64, u64) -> W + Sync) -> Vec<W> {
     let mut weights = vec![W::default(); csr.arcs() as usize];
     let parts = csr::blocks_mut(csr.offsets(), &mut weights);
-    with_neighbours!(csr.neighbours(), list => parts.into_par_iter().for_each(|(vertices, part)| {
+    with_neighbours!(csr.neighbours(), list => parallel::each_part(parts, |(), _, (vertices, part)| {
         let arcs = vertices.flat_map(|v| csr.range(v as u64).map(move |i| (v as u64, i)));
         for (place, (v, i)) in part.iter_mut().zip(arcs) {
             *place = weight(v, list[i].number());

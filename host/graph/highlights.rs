@@ -2,7 +2,7 @@
 //! highest ranks.
 
 use super::verify::Distances;
-use rayon::prelude::*;
+use crate::graph::parallel;
 use serde::Serialize;
 use std::cmp::{Ordering, Reverse};
 
@@ -23,8 +23,12 @@ pub fn level_histogram(depths: &[u32]) -> Vec<u64> {
 /// Returns the vertex with the largest distance of all that were reached, and this distance, which is the eccentricity of
 /// the source. Of several such vertices, returns the first. `None` if no vertex was reached.
 pub fn farthest(distances: &Distances<'_>) -> Option<(u64, f64)> {
-    let reached = (0..distances.len()).into_par_iter().filter_map(|v| Some((v as u64, distances.real(v)?)));
-    reached.max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))
+    let further = |a: Option<(u64, f64)>, b: Option<(u64, f64)>| match (a, b) {
+        (Some(first), Some(second)) => Some(if second.1.total_cmp(&first.1).is_gt() { second } else { first }),
+        (first, second) => first.or(second),
+    };
+    let of = |v: usize| Some((v as u64, distances.real(v)?));
+    parallel::fold(distances.len(), || None, |farthest, v| further(farthest, of(v)), further)
 }
 
 /// A range of distances.
@@ -66,7 +70,7 @@ pub fn largest_components(labels: &[u64], count: usize) -> Vec<(u64, u64)> {
             *size += 1;
         }
     }
-    let components = sizes.into_par_iter().enumerate().filter(|(_, size)| *size > 0);
+    let components = sizes.into_iter().enumerate().filter(|(_, size)| *size > 0);
     let components = components.map(|(label, size)| (label as u64, size)).collect();
     first(components, count, |a, b| Reverse(a.1).cmp(&Reverse(b.1)).then(a.0.cmp(&b.0)))
 }
@@ -74,7 +78,7 @@ pub fn largest_components(labels: &[u64], count: usize) -> Vec<(u64, u64)> {
 /// Returns the `count` vertices with the highest ranks, and their ranks, the highest first. Of vertices with the same
 /// rank, the smaller one comes first.
 pub fn highest_ranks(ranks: &[f64], count: usize) -> Vec<(u64, f64)> {
-    let ranks = ranks.par_iter().enumerate().map(|(v, rank)| (v as u64, *rank)).collect();
+    let ranks = parallel::map(ranks.len(), |v| (v as u64, ranks[v]));
     first(ranks, count, |a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)))
 }
 

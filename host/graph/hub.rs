@@ -4,7 +4,7 @@
 
 use super::csr::{self, Csr, NeighbourOrder, Neighbours, VertexId, Weights};
 use super::params::GRAPH_HUBS;
-use rayon::prelude::*;
+use crate::graph::parallel;
 use std::cmp::Reverse;
 use std::ops::Range;
 
@@ -20,11 +20,13 @@ pub fn hub_neighbours(csr: &Csr) -> Neighbours {
 
 fn hubs_in<V: VertexId>(csr: &Csr, list: &[V]) -> Vec<V> {
     const COUNT: usize = GRAPH_HUBS as usize;
+    /// Vertices of a part.
+    const VERTICES: usize = 1 << 10;
     let sorted = csr.order() == NeighbourOrder::ByDegree;
     let mut hubs = vec![V::NONE; csr.vertices() as usize * COUNT];
-    hubs.par_chunks_mut(COUNT).enumerate().for_each(|(v, hubs)| {
+    let key = |n: V| (Reverse(csr.degree(n.number())), n);
+    let of_vertex = |v: usize, hubs: &mut [V]| {
         let list = &list[csr.range(v as u64)];
-        let key = |n: V| (Reverse(csr.degree(n.number())), n);
         for (i, &n) in list.iter().enumerate() {
             if i < COUNT {
                 hubs[i] = n;
@@ -37,6 +39,11 @@ fn hubs_in<V: VertexId>(csr: &Csr, list: &[V]) -> Vec<V> {
                 hubs[COUNT - 1] = n;
                 hubs.sort_unstable_by_key(|&n| key(n));
             }
+        }
+    };
+    parallel::each_part(hubs.chunks_mut(COUNT * VERTICES).collect(), |(), part, hubs| {
+        for (v, hubs) in hubs.chunks_mut(COUNT).enumerate() {
+            of_vertex(part * VERTICES + v, hubs);
         }
     });
     hubs
@@ -80,8 +87,8 @@ fn sort_weighted<V: VertexId>(all: &[u64], vertices: Range<usize>, list: &mut [V
 fn sort<V: VertexId, W: Copy + Send>(all: &[u64], vertices: Range<usize>, list: &mut [V], weights: &mut [W]) {
     let offsets = &all[vertices.start..=vertices.end];
     let degree = |n: V| all[n.index() + 1] - all[n.index()];
-    let parts = csr::blocks_mut(offsets, list).into_par_iter().zip(csr::blocks_mut(offsets, weights));
-    parts.for_each_init(Vec::new, |pairs, ((vertices, list), (_, weights))| {
+    let parts = csr::blocks_mut(offsets, list).into_iter().zip(csr::blocks_mut(offsets, weights)).collect();
+    parallel::each_part(parts, |pairs: &mut Vec<(V, W)>, _, ((vertices, list), (_, weights))| {
         let base = offsets[vertices.start];
         for v in vertices {
             let own = (offsets[v] - base) as usize..(offsets[v + 1] - base) as usize;

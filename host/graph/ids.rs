@@ -1,6 +1,7 @@
 //! Mapping between the input's identifiers and vertex numbers.
 
 use super::names::{Names, VertexName};
+use crate::graph::parallel;
 use crate::units::grouped;
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -171,14 +172,14 @@ impl Renumber {
         each: impl Fn(usize, &mut dyn FnMut(u64)) -> Result<(), E> + Sync,
         table_bytes: u64,
     ) -> Result<Self, E> {
-        let (count, low, high) = (0..pieces)
-            .into_par_iter()
-            .map(|piece| {
-                let mut found = (0u64, u64::MAX, 0u64);
-                each(piece, &mut |id| found = (found.0 + 1, found.1.min(id), found.2.max(id)))?;
-                Ok(found)
-            })
-            .try_reduce(|| (0, u64::MAX, 0), |a, b| Ok((a.0 + b.0, a.1.min(b.1), a.2.max(b.2))))?;
+        let of_piece = |piece: usize| {
+            let mut found = (0u64, u64::MAX, 0u64);
+            each(piece, &mut |id| found = (found.0 + 1, found.1.min(id), found.2.max(id)))?;
+            Ok(found)
+        };
+        let found = parallel::map(pieces, of_piece).into_iter().collect::<Result<Vec<_>, E>>()?;
+        let (count, low, high) =
+            found.into_iter().fold((0, u64::MAX, 0), |a, b| (a.0 + b.0, a.1.min(b.1), a.2.max(b.2)));
         if count == 0 {
             return Ok(Self { ids: Ids::dense(0, 0), table: Table::Direct });
         }
@@ -193,9 +194,8 @@ impl Renumber {
         base: u64,
         high: u64,
     ) -> Result<Self, E> {
-        let words: Vec<AtomicU64> =
-            (0..(high - base) as usize / 64 + 1).into_par_iter().map(|_| AtomicU64::new(0)).collect();
-        (0..pieces).into_par_iter().try_for_each(|piece| {
+        let words: Vec<AtomicU64> = parallel::map((high - base) as usize / 64 + 1, |_| AtomicU64::new(0));
+        let set = |piece: usize| {
             each(piece, &mut |id| {
                 let (word, bit) = (&words[((id - base) / 64) as usize], 1 << ((id - base) % 64));
                 // Most identifiers occur often. The load before the update keeps their cache lines shared.
@@ -203,8 +203,9 @@ impl Renumber {
                     word.fetch_or(bit, Ordering::Relaxed);
                 }
             })
-        })?;
-        let words: Vec<u64> = words.into_par_iter().map(AtomicU64::into_inner).collect();
+        };
+        parallel::find_first(pieces, |piece| set(piece).err()).map_or(Ok(()), Err)?;
+        let words: Vec<u64> = words.into_iter().map(AtomicU64::into_inner).collect();
         let mut ranks = Vec::with_capacity(words.len());
         let mut distinct = 0;
         for word in &words {
@@ -235,16 +236,15 @@ impl Renumber {
         let mut distinct = 0;
         let group = 4 * rayon::current_num_threads();
         for first in (0..pieces).step_by(group) {
-            let lists: Vec<Vec<u64>> = (first..pieces.min(first + group))
-                .into_par_iter()
-                .map(|piece| {
-                    let mut own = Vec::new();
-                    each(piece, &mut |id| own.push(id))?;
-                    own.sort_unstable();
-                    own.dedup();
-                    Ok(own)
-                })
-                .collect::<Result<_, E>>()?;
+            let of_piece = |i: usize| {
+                let mut own = Vec::new();
+                each(first + i, &mut |id| own.push(id))?;
+                own.sort_unstable();
+                own.dedup();
+                Ok(own)
+            };
+            let lists = parallel::map(group.min(pieces - first), of_piece);
+            let lists = lists.into_iter().collect::<Result<Vec<Vec<u64>>, E>>()?;
             lists.iter().for_each(|list| all.extend_from_slice(list));
             // Memory is that of a few times the distinct identifiers, however many occur.
             if all.len() - distinct > distinct.max(LEAST_GATHERED) || first + group >= pieces {

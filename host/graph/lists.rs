@@ -1,6 +1,6 @@
 //! Values that a graph keeps for each arc: neighbours in 32 or 64 bits, weights as integers or real numbers.
 
-use rayon::prelude::*;
+use crate::graph::parallel;
 use std::fmt;
 
 /// A vertex number as it is stored: in 32 bits if they suffice, otherwise in 64.
@@ -164,18 +164,18 @@ impl Weights {
     /// Returns the sum of the weights.
     pub(crate) fn sum(&self) -> f64 {
         match self {
-            Self::U32(w) => w.par_iter().map(|&w| u64::from(w)).sum::<u64>() as f64,
-            Self::F32(w) => w.par_iter().map(|&w| f64::from(w)).sum(),
-            Self::F64(w) => w.par_iter().sum(),
+            Self::U32(w) => parallel::sum(w.len(), |i| u64::from(w[i])) as f64,
+            Self::F32(w) => parallel::sum(w.len(), |i| f64::from(w[i])),
+            Self::F64(w) => parallel::sum(w.len(), |i| w[i]),
         }
     }
 
     /// Returns the largest weight, or 0 if there are none.
     pub fn max(&self) -> f64 {
         match self {
-            Self::U32(w) => w.par_iter().copied().max().unwrap_or(0).into(),
-            Self::F32(w) => w.par_iter().copied().reduce(|| 0.0, f32::max).into(),
-            Self::F64(w) => w.par_iter().copied().reduce(|| 0.0, f64::max),
+            Self::U32(w) => parallel::fold(w.len(), || 0, |most, i| w[i].max(most), u32::max).into(),
+            Self::F32(w) => parallel::fold(w.len(), || 0.0, |most, i| w[i].max(most), f32::max).into(),
+            Self::F64(w) => parallel::fold(w.len(), || 0.0, |most, i| w[i].max(most), f64::max),
         }
     }
 }

@@ -30,6 +30,7 @@ mod names;
 pub mod output;
 #[cfg(all(feature = "parquet", feature = "internals"))]
 mod output_parquet;
+mod parallel;
 mod quoting;
 #[cfg(feature = "internals")]
 pub mod teps;

@@ -1,7 +1,7 @@
 //! Names of vertices: a vertex as the input names it, and the dictionary of a graph whose vertices have names.
 
 use super::quoting::{Field, Separator};
-use rayon::prelude::*;
+use crate::graph::parallel;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt;
@@ -212,9 +212,11 @@ impl Names {
         if last != bytes {
             return wrong(starts.len());
         }
-        let is_bad =
-            |pair: &[u64]| pair[1] < pair[0] || !usize::try_from(pair[1]).is_ok_and(|at| text.is_char_boundary(at));
-        if let Some(i) = offsets.par_windows(2).position_first(is_bad) {
+        let is_bad = |i: usize| {
+            let end = offsets[i + 1];
+            end < offsets[i] || !usize::try_from(end).is_ok_and(|at| text.is_char_boundary(at))
+        };
+        if let Some(i) = parallel::position(starts.len(), is_bad) {
             return wrong(i + 1);
         }
         let names = Self { text, offsets };
@@ -225,7 +227,7 @@ impl Names {
             }
             (v > 0 && names.get(v as u64 - 1) >= name).then_some(NamesError::Order { index: v })
         };
-        match (0..names.offsets.len() - 1).into_par_iter().find_map_first(fault) {
+        match parallel::find_first(names.offsets.len() - 1, fault) {
             None => Ok(names),
             Some(error) => Err(error),
         }
@@ -300,8 +302,8 @@ impl Names {
     /// Returns the first name that an edge list cannot have, because the name has blanks or begins a comment.
     #[cfg(feature = "internals")]
     pub fn first_with_blanks(&self) -> Option<&str> {
-        let first = (0..self.len()).into_par_iter().find_first(|&v| !VertexName::from(self.get(v)).is_word());
-        first.map(|v| self.get(v))
+        let first = parallel::position(self.len() as usize, |v| !VertexName::from(self.get(v as u64)).is_word());
+        first.map(|v| self.get(v as u64))
     }
 }
 

@@ -5,7 +5,7 @@ use super::ids::Ids;
 use super::names::VertexName;
 use super::verify::{Distances, UNREACHED};
 use crate::destination::{Destination, DestinationError};
-use rayon::prelude::*;
+use crate::graph::parallel;
 use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -94,8 +94,10 @@ impl Values<'_> {
     /// Returns the first vertex whose component is not the number of a vertex, and that component.
     fn bad_component(&self, vertices: u64) -> Option<(u64, u64)> {
         let bad = match self {
-            Self::Components(c) => c.par_iter().position_first(|&c| u64::from(c) >= vertices).map(|v| (v, c[v].into())),
-            Self::WideComponents(c) => c.par_iter().position_first(|&c| c >= vertices).map(|v| (v, c[v])),
+            Self::Components(c) => {
+                parallel::position(c.len(), |v| u64::from(c[v]) >= vertices).map(|v| (v, c[v].into()))
+            }
+            Self::WideComponents(c) => parallel::position(c.len(), |v| c[v] >= vertices).map(|v| (v, c[v])),
             _ => None,
         };
         bad.map(|(v, found)| (v as u64, found))
@@ -245,13 +247,14 @@ fn write_lines(
     out: &mut dyn io::Write,
 ) -> io::Result<()> {
     let blocks = |first: usize, last: usize| {
-        let starts: Vec<usize> = (first..last).step_by(BLOCK).collect();
-        let block = |start| -> Result<String, std::fmt::Error> {
+        let block = |i: usize| -> Result<String, std::fmt::Error> {
+            let start = first + i * BLOCK;
             let mut text = String::with_capacity(BLOCK * 16);
             (start..last.min(start + BLOCK)).try_for_each(|v| line(v, &mut text))?;
             Ok(text)
         };
-        starts.into_par_iter().map(block).collect::<Result<Vec<_>, _>>().map_err(io::Error::other)
+        let blocks = parallel::map((last - first).div_ceil(BLOCK), block);
+        blocks.into_iter().collect::<Result<Vec<_>, _>>().map_err(io::Error::other)
     };
     for first in (0..count).step_by(BLOCK * BLOCKS_AT_ONCE) {
         let blocks = blocks(first, count.min(first + BLOCK * BLOCKS_AT_ONCE))?;

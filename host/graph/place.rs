@@ -9,10 +9,10 @@ use super::hub::{hub_neighbours, order_by_degree};
 use super::occupied;
 use super::params::GRAPH_PIECE_EDGES;
 use crate::engine::Engine;
+use crate::graph::parallel;
 use crate::memory::{Place, Region};
 use crate::storage::{Cache, Element, ElementType, Plan, Volume};
 use bytemuck::Pod;
-use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -102,7 +102,7 @@ impl GraphOnEngine {
         let out = lists(engine, csr, stores.out.take())?;
         let inward = transpose.map(|t| lists(engine, t, stores.inward.take())).transpose()?;
         let isolated = isolated(csr.offsets(), csr.directed(), transpose.map(Csr::offsets));
-        let connected = isolated.par_iter().map(|word| u64::from(word.count_zeros())).sum();
+        let connected = parallel::sum(isolated.len(), |i| u64::from(isolated[i].count_zeros()));
         let weighted = stores.weighted.take().map(|edges| {
             let (kind, mean) = weight_kind(csr);
             Weighted { edges, kind, mean, wide: wide_weights(csr) }
@@ -289,11 +289,13 @@ impl Interleaved {
             Some(Weights::F32(w)) => f64::from(w[i]).to_bits(),
             Some(Weights::F64(w)) => w[i].to_bits(),
         };
-        let edges = range.into_par_iter();
+        let first = range.start;
         if wide {
-            Self::Wide(edges.map(|i| WideEdge { id: n.get(i), weight: wide_weight(i) }).collect())
+            let edge = |i: usize| WideEdge { id: n.get(first + i), weight: wide_weight(first + i) };
+            Self::Wide(parallel::map(range.len(), edge))
         } else {
-            Self::Narrow(edges.map(|i| NarrowEdge { id: n.get(i) as u32, weight: narrow_weight(i) }).collect())
+            let edge = |i: usize| NarrowEdge { id: n.get(first + i) as u32, weight: narrow_weight(first + i) };
+            Self::Narrow(parallel::map(range.len(), edge))
         }
     }
 
@@ -320,24 +322,19 @@ pub(super) fn isolated(out: &[u64], directed: bool, inward: Option<&[u64]>) -> V
     let alone = |offsets: &[u64], v: usize| offsets[v] == offsets[v + 1];
     // Without in-lists a vertex may have in-edges that are not known here. Searches do not need to know then.
     let known = !directed || inward.is_some();
-    (0..vertices.div_ceil(32))
-        .into_par_iter()
-        .map(|word| {
-            (0..32).fold(0, |bits, bit| {
-                let v = word * 32 + bit;
-                let set = v >= vertices || known && alone(out, v) && inward.is_none_or(|i| alone(i, v));
-                bits | u32::from(set) << bit
-            })
+    parallel::map(vertices.div_ceil(32), |word| {
+        (0..32).fold(0, |bits, bit| {
+            let v = word * 32 + bit;
+            let set = v >= vertices || known && alone(out, v) && inward.is_none_or(|i| alone(i, v));
+            bits | u32::from(set) << bit
         })
-        .collect()
+    })
 }
 
 /// Returns, for each tile of edges, the vertex that holds the tile's first edge.
 pub(super) fn tiles<V: VertexId>(offsets: &[u64]) -> Vec<V> {
     let arcs = offsets.last().copied().unwrap_or_default();
     let tiles = arcs.div_ceil(GRAPH_PIECE_EDGES);
-    (0..tiles)
-        .into_par_iter()
-        .map(|t| V::from_index(offsets.partition_point(|&o| o <= t * GRAPH_PIECE_EDGES) - 1))
-        .collect()
+    let vertex = |t: usize| V::from_index(offsets.partition_point(|&o| o <= t as u64 * GRAPH_PIECE_EDGES) - 1);
+    parallel::map(tiles as usize, vertex)
 }

@@ -13,7 +13,6 @@ use crate::engine::EngineKind;
 use crate::memory::{Place, Region};
 use crate::setters::setters;
 use crate::storage::{ElementType, Stats};
-use rayon::prelude::*;
 use std::time::{Duration, Instant};
 
 /// Options of a search.
@@ -103,7 +102,11 @@ impl SsspOnEngine {
         let Self { distance, buckets, delta, elapsed, io } = self;
         let real = |d: f64| if d.to_bits() == u64::MAX { f64::INFINITY } else { d };
         let distance = match distance.element_type() {
-            ElementType::F64 => Distances::Real(distance.read()?.into_par_iter().map(real).collect()),
+            ElementType::F64 => {
+                let mut found: Vec<f64> = distance.read()?;
+                found.iter_mut().for_each(|d| *d = real(*d));
+                Distances::Real(found)
+            }
             _ => Distances::Integer(distance.read_wide()?),
         };
         Ok(SsspResult { distance, buckets, delta, elapsed, io })

@@ -1,9 +1,9 @@
 //! Sources of searches, and counts and rates of traversed edges.
 
 use super::shape::GraphShape;
+use crate::graph::parallel;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use rayon::prelude::*;
 
 /// Picks `count` random sources among the vertices with an edge to another vertex, as GAP's source picker does. The
 /// same seed always gives the same sources, and a source may occur twice. A graph without such edges has no sources.
@@ -29,11 +29,10 @@ pub fn pick_sources(csr: &(impl GraphShape + ?Sized), count: usize, seed: u64) -
 /// Returns the edges that a search has traversed, by Graph500's rule: the edges of the component that it reached, each
 /// counted once, without self-loops. In a directed graph these are the out-edges of reached vertices.
 pub fn traversed_edges(csr: &(impl GraphShape + ?Sized), reached: impl Fn(u64) -> bool + Sync) -> u64 {
-    let arcs: u64 = (0..csr.vertices())
-        .into_par_iter()
-        .filter(|&v| reached(v))
-        .map(|v| csr.degree(v) - u64::from(csr.has_self_loop(v)))
-        .sum();
+    let arcs: u64 = parallel::sum(csr.vertices() as usize, |v| {
+        let v = v as u64;
+        if reached(v) { csr.degree(v) - u64::from(csr.has_self_loop(v)) } else { 0 }
+    });
     if csr.directed() { arcs } else { arcs / 2 }
 }
 

@@ -2,9 +2,9 @@
 
 use super::edges::{GraphError, GraphOnEngine};
 use crate::engine::{Args, KernelArg};
+use crate::graph::parallel;
 use crate::memory::{MemoryError, Place, Region};
 use crate::storage::{Element, ElementType};
-use rayon::prelude::*;
 
 /// One value for each vertex, in the order of the vertices, in the engine's memory. Kernels get the address of the first
 /// value. Clones share the memory, and no later run changes the values.
@@ -87,7 +87,8 @@ impl VertexValues {
             return self.read();
         }
         let widen = |v: u32| if v == u32::MAX { u64::MAX } else { u64::from(v) };
-        Ok(self.read::<u32>()?.into_par_iter().map(widen).collect())
+        let narrow = self.read::<u32>()?;
+        Ok(parallel::map(narrow.len(), |v| widen(narrow[v])))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Creates /sys and /proc trees for tests.
 
 use super::Sysfs;
+use super::fixture::folder_in_memory;
 use std::fs;
 use std::os::unix::fs::symlink;
 use tempfile::TempDir;
@@ -10,7 +11,7 @@ pub(super) struct Tree(TempDir);
 
 impl Tree {
     pub(super) fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
+        Self(folder_in_memory())
     }
 
     pub(super) fn sysfs(&self) -> Sysfs {

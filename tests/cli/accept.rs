@@ -183,7 +183,8 @@ fn an_interrupt_ends_the_run_and_leaves_nothing() {
 #[test]
 fn a_time_limit_ends_the_run_in_order() {
     let folder = folder();
-    let run = accept(folder.path(), &["nvme", "soft:new.img", "--size", "1M", "--runtime", "10m", "--timeout", "3s"]);
+    let run =
+        accept(folder.path(), &["nvme", "soft:new.img", "--size", "1M", "--runtime", "10m", "--timeout", "1500ms"]);
     assert_eq!(run.output.status.code(), Some(124), "{}", run.err());
     assert!(!folder.path().join("new.img").exists());
 }

@@ -6,13 +6,18 @@ use std::time::{Duration, Instant};
 
 /// Runs a search over Enron on a device with this fault. Returns the message and the time that it took.
 fn fails_with(fault: &str, out: &Path) -> (String, Duration) {
-    fails_on(fault, out, &[])
+    fails_on(fault, out, &["--deadline", "1s"])
+}
+
+/// Returns the same of a fault that lets commands time out.
+fn times_out_with(fault: &str, out: &Path, more: &[&str]) -> (String, Duration) {
+    fails_on(fault, out, &[&["--deadline", "200ms"], more].concat())
 }
 
 fn fails_on(fault: &str, out: &Path, more: &[&str]) -> (String, Duration) {
     let device = format!("soft:mem,{fault}");
     let started = Instant::now();
-    let args = ["graph", "bfs", ENRON, "--source", "1", "--device", &device, "--deadline", "1s", "--out", name(out)];
+    let args = ["graph", "bfs", ENRON, "--source", "1", "--device", &device, "--out", name(out)];
     let message = fails(&[&args[..], more].concat());
     assert!(!out.exists(), "{fault} left a partial result");
     (message, started.elapsed())
@@ -28,12 +33,12 @@ fn faults_end_the_run_and_are_named() {
     // The host submits few commands of its own to store the edges. Faults count over the device: there is a queue for
     // each thread.
     for threads in ["1", "16", "64"] {
-        let (message, took) = fails_on("lose-completion=every:40", &out, &["--threads", threads]);
+        let (message, took) = times_out_with("lose-completion=every:40", &out, &["--threads", threads]);
         mentions(&message, &["read of ", "LBA ", "command ", "timed out"]);
         assert!(took < Duration::from_secs(300), "{took:?}");
     }
     for (fault, words) in [("fatal=after:60", "fatal"), ("disappear=after:60", "soft:mem")] {
-        let (message, took) = fails_with(fault, &out);
+        let (message, took) = times_out_with(fault, &out, &[]);
         mentions(&message, &["timed out", words]);
         assert!(took < Duration::from_secs(300), "{fault}: {took:?}");
     }
@@ -59,7 +64,7 @@ fn what_a_device_does_to_writes_and_flushes_is_named() {
 fn a_deadline_bounds_the_hosts_commands_too() {
     let out = folder();
     // The first command of the host is lost, three times.
-    let (message, _) = fails_on("lose-completion=0-7", &out.path().join("out"), &[]);
+    let (message, _) = times_out_with("lose-completion=0-7", &out.path().join("out"), &[]);
     mentions(&message, &["read of ", "LBA 0 "]);
 }
 
@@ -138,9 +143,9 @@ fn a_command_that_waits_for_a_device_ends_in_order() {
     for command in all {
         // A deadline beyond the end of the test: only the stop ends the wait.
         // A busy machine may need more than the five seconds that an orderly end may take.
-        let mut ends = (0..3).map(|_| expires(&[&command[..], &["--deadline", "3600s"]].concat(), "1s"));
+        let mut ends = (0..3).map(|_| expires(&[&command[..], &["--deadline", "3600s"]].concat(), "300ms"));
         let is_orderly = |message: String| {
-            mentions(&message, &["error: not done after 1s (--timeout), while "]);
+            mentions(&message, &["error: not done after 300ms (--timeout), while "]);
             !message.contains("took longer")
         };
         assert!(ends.any(is_orderly), "{command:?}");
@@ -151,7 +156,7 @@ fn a_command_that_waits_for_a_device_ends_in_order() {
 
 #[test]
 fn long_work_is_reported_where_no_terminal_shows_a_bar() {
-    let asking = ["nvme", "id", "soft:mem:1M,slow-ready=8s,ready-timeout=60s"];
+    let asking = ["nvme", "id", "soft:mem:1M,slow-ready=6s,ready-timeout=60s"];
     let o = warpbell(&[&asking[..], &["--json"]].concat());
     assert!(o.status.success(), "{}", stderr(&o));
     mentions(&stderr(&o), &[" INFO progress: asking the controller, ", " s so far"]);

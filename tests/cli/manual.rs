@@ -2,9 +2,16 @@
 
 use super::program::*;
 use std::process::Command;
+use std::sync::OnceLock;
 
-/// Names of all commands, found in the help texts: `graph bfs` and so on.
-fn commands() -> Vec<Vec<String>> {
+/// Names of all commands: `graph bfs` and so on.
+fn commands() -> &'static [Vec<String>] {
+    static COMMANDS: OnceLock<Vec<Vec<String>>> = OnceLock::new();
+    COMMANDS.get_or_init(find_commands)
+}
+
+/// Finds the names of all commands in the help texts.
+fn find_commands() -> Vec<Vec<String>> {
     let mut all: Vec<Vec<String>> = vec![vec![]];
     let mut at = 0;
     while at < all.len() {
@@ -85,7 +92,7 @@ fn each_command_has_a_man_page() {
     let pages = folder.path().join("man1");
     succeeds(&["man", pages.to_str().unwrap()]);
     for words in commands() {
-        let name = ["warpbell".to_owned()].into_iter().chain(words).collect::<Vec<_>>().join("-");
+        let name = ["warpbell".to_owned()].iter().chain(words).cloned().collect::<Vec<_>>().join("-");
         let page = std::fs::read_to_string(pages.join(format!("{name}.1"))).unwrap();
         mentions(&page, &[".TH ", ".SH NAME", ".SH SYNOPSIS"]);
     }

@@ -436,7 +436,16 @@ fn kill(mut child: Child) {
 
 #[test]
 fn an_import_that_is_killed_leaves_none_of_the_graph_or_all_of_it() {
-    const KILLS: u32 = 50;
+    kill_imports_beside_others(16);
+}
+
+#[test]
+#[ignore = "takes minutes with the others like it: .ci/run soak"]
+fn an_import_that_is_killed_100_times_leaves_none_of_the_graph_or_all_of_it() {
+    kill_imports_beside_others(100);
+}
+
+fn kill_imports_beside_others(kills: u32) {
     for checksums in [&[][..], &["--page-checksums"]] {
         let image = Image::of("graph");
         image.import("kron:7", "kept", checksums);
@@ -447,7 +456,7 @@ fn an_import_that_is_killed_leaves_none_of_the_graph_or_all_of_it() {
         assert!(start(&import).wait().unwrap().success());
         let mut moments = Moments { state: 0x9e37_79b9, longest: started.elapsed() };
         let (mut none, mut all) = (0, 0);
-        for number in 0..KILLS / 2 {
+        for number in 0..kills / 2 {
             // Half of the kills hit an import that would replace the graph.
             let replaces = number % 2 == 1;
             let is_there = intact(&image.path) == ["kept", "new"];
@@ -475,13 +484,23 @@ fn an_import_that_is_killed_leaves_none_of_the_graph_or_all_of_it() {
 
 #[test]
 fn an_import_into_a_new_file_that_is_killed_leaves_no_file_or_all_of_the_graph() {
+    kill_imports_into_a_new_file(8);
+}
+
+#[test]
+#[ignore = "takes minutes with the others like it: .ci/run soak"]
+fn an_import_into_a_new_file_that_is_killed_50_times_leaves_no_file_or_all_of_the_graph() {
+    kill_imports_into_a_new_file(50);
+}
+
+fn kill_imports_into_a_new_file(kills: u32) {
     let image = Image::of("graph");
     let device = format!("{},latency=4ms", image.device);
     let import = ["graph", "import", "kron:9", "--name", "new", "--device", &device];
     let started = Instant::now();
     assert!(start(&import).wait().unwrap().success());
     let mut moments = Moments { state: 7, longest: started.elapsed() };
-    for _ in 0..20 {
+    for _ in 0..kills {
         fs::remove_file(&image.path).unwrap();
         let child = start(&import);
         std::thread::sleep(moments.next());

@@ -4,6 +4,12 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+/// Creates an empty folder in memory where the system has such a file system, and in the folder for temporary files elsewhere.
+/// On a disk, creating and removing the thousand files of a machine takes seconds.
+pub fn folder_in_memory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
 /// A tree that is removed when this value is dropped.
 pub struct Fixture {
     folder: tempfile::TempDir,
@@ -86,7 +92,7 @@ impl Default for Fixture {
 impl Fixture {
     /// Returns an empty machine.
     pub fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        Self { folder: folder_in_memory() }
     }
 
     /// Returns the folder that stands for `/`.

@@ -41,6 +41,7 @@ mod cache {
         at_width_32: plain(32) ["2"],
         under_thread_sanitizer_at_width_1: sanitized(1) ["8"],
         under_thread_sanitizer_at_width_4: sanitized(4) ["6"],
+        briefly_under_thread_sanitizer_at_width_32: sanitized(32) ["1"],
         under_thread_sanitizer_at_width_32: sanitized(32) ["2"],
     }
 }

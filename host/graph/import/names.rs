@@ -11,6 +11,7 @@ use super::text::{self, Fields, Header};
 use super::{Format, IdKind, Reader, memory};
 use crate::graph::ids::Ids;
 use crate::graph::names::{Names, check_name};
+use crate::graph::parallel;
 use crate::memory::free_host_memory;
 use parking_lot::Mutex;
 use rayon::prelude::*;
@@ -314,18 +315,16 @@ impl Interner {
         let what = path.display().to_string();
         memory::check(&what, count as u128, edges.into(), u128::from(held) + u128::from(more), limit)?;
 
-        let mut order: Vec<Place> = shards
-            .par_iter()
-            .enumerate()
-            .flat_map_iter(|(index, shard)| {
-                (0..shard.ends.len()).map(move |position| Place::of(shard.get(position), position, index))
-            })
-            .collect();
+        let mut order: Vec<Place> = Vec::with_capacity(count);
+        for (index, shard) in shards.iter().enumerate() {
+            parallel::extend(&mut order, shard.ends.len(), |position| Place::of(shard.get(position), position, index));
+        }
         let name = |place: &Place| shards[place.number as usize % SHARDS].get((place.number >> SHARD_BITS) as usize);
         order.par_sort_unstable_by(|a, b| a.prefix.cmp(&b.prefix).then_with(|| name(a).cmp(name(b))));
         let empty = |shard: &Shard| (0..shard.ends.len()).map(|_| AtomicU64::new(0)).collect();
         let vertices = Translation { shards: shards.iter().map(empty).collect() };
-        let block = |(block, places): (usize, &[Place])| {
+        let block = |block: usize| {
+            let places = &order[block * BLOCK..order.len().min((block + 1) * BLOCK)];
             let (mut text, mut lengths) = (String::new(), Vec::with_capacity(places.len()));
             for (i, place) in places.iter().enumerate() {
                 let name = name(place);
@@ -335,7 +334,7 @@ impl Interner {
             }
             (text, lengths)
         };
-        let blocks = order.par_chunks(BLOCK).enumerate().map(block).collect();
+        let blocks = parallel::map(order.len().div_ceil(BLOCK), block);
         drop((order, shards));
         Ok(Dictionary { names: Names::from_blocks(blocks), vertices })
     }

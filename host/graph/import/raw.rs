@@ -15,9 +15,9 @@ use crate::graph::build::{self, Chunk, EdgeWeight, Rule};
 use crate::graph::csr::{Csr, CsrError, MAX_NARROW_VERTICES, VertexId, Weights};
 use crate::graph::generate;
 use crate::graph::ids::{Ids, Renumber};
+use crate::graph::parallel;
 use crate::memory::free_host_memory;
 use parking_lot::Mutex;
-use rayon::prelude::*;
 use std::path::PathBuf;
 
 /// Edges of one piece of a file.
@@ -497,7 +497,7 @@ fn rounded(csr: Csr) -> (Csr, Option<Vec<f64>>) {
     let (csr, weights) = csr.take_weights();
     match weights {
         Some(Weights::F64(exact)) => {
-            let rounded = exact.par_iter().map(|&weight| weight as f32).collect();
+            let rounded = parallel::map(exact.len(), |i| exact[i] as f32);
             (csr.with_weights(Weights::F32(rounded)), Some(exact))
         }
         Some(other) => (csr.with_weights(other), None),

@@ -10,7 +10,7 @@ use super::raw::{self, RawEdges, Read};
 use super::{Contents, Format, Loaded, Orientation, OrientationReason, Progress, Reader, Stage, Summary};
 use crate::graph::csr::{self, Csr, CsrError, Neighbours, Weights};
 use crate::graph::ids::Ids;
-use rayon::prelude::*;
+use crate::graph::parallel;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of the header: direction, edges, vertices.
@@ -54,7 +54,7 @@ impl Reader<'_> {
         };
         let mut offsets = vec![0u64; layout.vertices as usize + 1];
         let piece = (self.piece_sizes.bytes as usize / 8).max(1);
-        offsets.par_chunks_mut(piece).enumerate().try_for_each(|(i, part)| {
+        parallel::try_each_part(offsets.chunks_mut(piece).collect(), |i, part| {
             let part: &mut [u8] = bytemuck::cast_slice_mut(part);
             bytes.read(HEADER_BYTES + (i * piece * 8) as u64, part)?;
             advance(part.len());
@@ -64,7 +64,7 @@ impl Reader<'_> {
         let mut neighbours = vec![0u32; layout.edges as usize];
         let mut weights = vec![0u32; if wanted { layout.edges as usize } else { 0 }];
         if weighted {
-            let parts = neighbours.par_chunks_mut(piece).enumerate();
+            let parts = neighbours.chunks_mut(piece);
             let read = |i: usize, count: usize| -> Result<Vec<[u32; 2]>, ImportError> {
                 let mut pairs = vec![[0u32; 2]; count];
                 bytes.read(start + (i * piece * 8) as u64, bytemuck::cast_slice_mut(&mut pairs))?;
@@ -72,14 +72,15 @@ impl Reader<'_> {
                 Ok(pairs)
             };
             if wanted {
-                parts.zip(weights.par_chunks_mut(piece)).try_for_each(|((i, ids), weights)| {
+                let parts = parts.zip(weights.chunks_mut(piece)).collect();
+                parallel::try_each_part(parts, |i, (ids, weights): (&mut [u32], &mut [u32])| {
                     for (at, [id, weight]) in read(i, ids.len())?.into_iter().enumerate() {
                         (ids[at], weights[at]) = (id, weight);
                     }
                     Ok::<_, ImportError>(())
                 })?;
             } else {
-                parts.try_for_each(|(i, ids)| {
+                parallel::try_each_part(parts.collect(), |i, ids| {
                     for (at, [id, _]) in read(i, ids.len())?.into_iter().enumerate() {
                         ids[at] = id;
                     }
@@ -87,19 +88,19 @@ impl Reader<'_> {
                 })?;
             }
         } else {
-            neighbours.par_chunks_mut(piece).enumerate().try_for_each(|(i, part)| {
+            parallel::try_each_part(neighbours.chunks_mut(piece).collect(), |i, part| {
                 let part: &mut [u8] = bytemuck::cast_slice_mut(part);
                 bytes.read(start + (i * piece * 4) as u64, part)?;
                 advance(part.len());
                 Ok::<_, ImportError>(())
             })?;
         }
-        if let Some(index) = weights.par_iter().position_first(|&w| (w as i32) < 0) {
+        if let Some(index) = parallel::position(weights.len(), |i| (weights[i] as i32) < 0) {
             let found = weights[index] as i32;
             return Err(fault(SerializedFault::NegativeWeight { index: index as u64, found }));
         }
         let neighbours = if self.options.wide {
-            Neighbours::U64(neighbours.into_par_iter().map(u64::from).collect())
+            Neighbours::U64(parallel::map(neighbours.len(), |i| neighbours[i].into()))
         } else {
             Neighbours::U32(neighbours)
         };

@@ -9,9 +9,9 @@ use crate::graph::csr::{VertexId, Weights};
 use crate::graph::external::{self, Budget, FileLists, ListsWriter, Merge, Runs, SpillError};
 use crate::graph::generate::{random_integer, random_real};
 use crate::graph::ids::Ids;
+use crate::graph::parallel;
 use crate::graph::stored::WeightType;
 use crate::memory::free_host_memory;
-use rayon::prelude::*;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -152,8 +152,8 @@ fn sort<V: VertexId, W: EdgeWeight>(
     // Several ranges are merged at a time, and stored in their order.
     for first in (0..merge.ranges()).step_by(rayon::current_num_threads()) {
         let last = merge.ranges().min(first + rayon::current_num_threads());
-        let parts = (first..last).into_par_iter().map(|range| Part::merge(&merge, range, &weights));
-        for part in parts.collect::<Result<Vec<_>, SpillError>>()? {
+        let parts = parallel::map(last - first, |i| Part::merge(&merge, first + i, &weights));
+        for part in parts.into_iter().collect::<Result<Vec<_>, SpillError>>()? {
             out.append(&part.neighbours, part.weights.as_ref())?;
             part.degrees.iter().for_each(|&(v, arcs)| out.count(v, arcs));
             if let Some(inward) = &mut inward {
@@ -200,7 +200,7 @@ fn fill<V: VertexId, W: EdgeWeight>(
     let (done, total) = (AtomicU64::new(0), numbered.pieces.edges());
     let (loops, pushed) = (AtomicU64::new(0), AtomicU64::new(0));
     let most = shares.run_arcs >> u32::from(numbered.mirror);
-    groups(numbered.pieces.lengths(), most).into_par_iter().try_for_each(|pieces| {
+    parallel::try_each_part(groups(numbered.pieces.lengths(), most), |_, pieces| {
         let edges: usize = numbered.pieces.lengths()[pieces.clone()].iter().sum();
         let mut arcs = Vec::with_capacity(edges << u32::from(numbered.mirror));
         let mut own_loops = 0;

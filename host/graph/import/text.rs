@@ -4,8 +4,8 @@ use super::bytes::Bytes;
 use super::error::ImportError;
 use super::line_fault::LineFault;
 use super::{Progress, ProgressFn, Stage};
+use crate::graph::parallel;
 use crate::units::visible;
-use rayon::prelude::*;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Bytes that one task reads and parses.
@@ -165,7 +165,7 @@ pub(crate) fn parse<P: Default + Send>(
     let mut first = 0;
     while first < pieces {
         let end = pieces.min(first.saturating_add(plan.pieces.group));
-        let group: Vec<(P, End)> = (first..end).into_par_iter().map(parsed).collect();
+        let group: Vec<(P, End)> = parallel::map(end - first, |i| parsed(first + i));
         for (parser, end) in group {
             let in_front = before - 1;
             match end {

@@ -2,6 +2,7 @@
 
 use crate::graph::csr::{self, Csr, MAX_NARROW_VERTICES, NeighbourOrder, Neighbours, VertexId, with_neighbours};
 use crate::graph::edges::PlacementOptions;
+use crate::graph::parallel;
 use crate::graph::{BfsOptions, GraphError, GraphOnEngine, occupied};
 use crate::storage::{Plan, Volume};
 use rayon::prelude::*;
@@ -102,7 +103,7 @@ impl<'g> PartitionPlan<'g> {
         let degree = |v: u64| csr.degree(v) + inward.as_ref().map_or(0, |i| i.degree(v));
         // Without in-lists a vertex may have in-edges that are not known here.
         let known = !csr.directed() || inward.is_some();
-        let connected = (0..vertices).into_par_iter().map(|v| u64::from(!known || degree(v) > 0)).sum();
+        let connected = parallel::sum(vertices as usize, |v| u64::from(!known || degree(v as u64) > 0));
         let (order, rank) = if wide {
             let (order, rank) = ranks::<u64>(vertices, degree);
             (Neighbours::U64(order), Neighbours::U64(rank))
@@ -137,7 +138,7 @@ impl<'g> PartitionPlan<'g> {
     #[cfg(test)]
     fn arcs_of(&self, pe: usize) -> u64 {
         let own = &*self.assignment;
-        (0..own.whole.vertices_of(pe)).into_par_iter().map(|v| self.csr.degree(own.vertex(pe, v))).sum()
+        parallel::sum(own.whole.vertices_of(pe) as usize, |v| self.csr.degree(own.vertex(pe, v as u64)))
     }
 
     /// Returns the lists of a PE, which must be below [`PartitionPlan::pes`].
@@ -169,7 +170,8 @@ impl<'g> PartitionPlan<'g> {
         let mut lists = vec![S::default(); end as usize];
         let sorted = csr.order() == NeighbourOrder::ByDegree;
         with_neighbours!(csr.neighbours(), neighbours => {
-            csr::blocks_mut(&offsets, &mut lists).into_par_iter().for_each_init(Vec::new, |ranks, (locals, lists)| {
+            let parts = csr::blocks_mut(&offsets, &mut lists);
+            parallel::each_part(parts, |ranks: &mut Vec<u64>, _, (locals, lists)| {
                 let base = offsets[locals.start];
                 for local in locals {
                     let list = &mut lists[(offsets[local] - base) as usize..(offsets[local + 1] - base) as usize];
@@ -202,11 +204,11 @@ impl Assignment {
     /// Returns one value for each vertex, from the values of each PE's vertices.
     pub(super) fn gather<T: Copy + Send + Sync>(&self, parts: &[Vec<T>]) -> Vec<T> {
         let whole = &self.whole;
-        let value = |v: u64| {
-            let (pe, local) = whole.place(self.rank.get(v as usize));
+        let value = |v: usize| {
+            let (pe, local) = whole.place(self.rank.get(v));
             parts[pe][local as usize]
         };
-        (0..whole.vertices).into_par_iter().map(value).collect()
+        parallel::map(whole.vertices as usize, value)
     }
 
     /// Returns the vertex in a slot, or `u64::MAX` for an empty slot.
@@ -219,7 +221,7 @@ impl Assignment {
 
 /// Returns the vertices by descending degree, and by number for equal degrees, and each vertex's index in that order.
 fn ranks<V: VertexId>(vertices: u64, degree: impl Fn(u64) -> u64 + Sync) -> (Vec<V>, Vec<V>) {
-    let mut order: Vec<V> = (0..vertices as usize).into_par_iter().map(V::from_index).collect();
+    let mut order: Vec<V> = parallel::map(vertices as usize, V::from_index);
     order.par_sort_unstable_by_key(|&v| (Reverse(degree(v.number())), v));
     let mut rank = vec![V::default(); order.len()];
     for (at, v) in order.iter().enumerate() {

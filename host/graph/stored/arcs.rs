@@ -5,9 +5,9 @@ use super::{StoredGraph, WeightType};
 use crate::engine::EngineError;
 use crate::graph::csr::CsrError;
 use crate::graph::edges::{GraphError, NarrowEdge, WideEdge};
+use crate::graph::parallel;
 use crate::graph::place::{IN_NEIGHBOURS, NEIGHBOURS, WEIGHTED};
 use crate::storage::{ArrayReader, Element, StorageError, Volume};
-use rayon::prelude::*;
 use std::fmt;
 
 /// Arcs of a piece.
@@ -159,14 +159,14 @@ impl<'a> ArcReader<'a> {
         }
         columns.neighbours.read(count, &mut self.arcs)?;
         let vertices = self.graph.info.vertices;
-        if let Some(i) = self.arcs.par_iter().position_first(|(to, _)| *to >= vertices) {
+        if let Some(i) = parallel::position(self.arcs.len(), |i| self.arcs[i].0 >= vertices) {
             let (index, found) = (first + i as u64, self.arcs[i].0);
             let reason = CsrError::Neighbour { index, found, vertices }.to_string();
             return Err(self.or_checksum(damaged(self.graph.name(), reason)));
         }
         if let Some(weighted) = &mut columns.weighted {
             weighted.read(count, &mut self.with_weights)?;
-            if self.arcs.par_iter().zip(&self.with_weights).any(|(a, b)| a.0 != b.0) {
+            if !parallel::all(self.arcs.len(), |i| self.arcs[i].0 == self.with_weights[i].0) {
                 let reason = "its weighted edges are not those of its lists".to_owned();
                 return Err(self.or_checksum(damaged(self.graph.name(), reason)));
             }
@@ -230,7 +230,8 @@ impl<T: Element + Send + Sync> Column for Converted<'_, T> {
     fn read(&mut self, count: usize, out: &mut Vec<(u64, u64)>) -> Result<(), StorageError> {
         self.buffer.resize(count, T::zeroed());
         self.reader.read(&mut self.buffer)?;
-        self.buffer.par_iter().map(|e| (self.convert)(*e)).collect_into_vec(out);
+        out.clear();
+        parallel::extend(out, count, |i| (self.convert)(self.buffer[i]));
         Ok(())
     }
 
@@ -270,17 +271,14 @@ impl<'a> ArcPiece<'a> {
     }
 
     /// Returns parts of at most `most` arcs.
-    pub(super) fn parts(self, most: usize) -> impl IndexedParallelIterator<Item = ArcPiece<'a>> {
-        let part = move |(i, arcs)| ArcPiece { first: self.first + (i * most) as u64, arcs, ..self };
-        self.arcs.par_chunks(most).enumerate().map(part)
+    pub(super) fn parts(self, most: usize) -> Vec<ArcPiece<'a>> {
+        let part = |(i, arcs)| ArcPiece { first: self.first + (i * most) as u64, arcs, ..self };
+        self.arcs.chunks(most).enumerate().map(part).collect()
     }
 
-    /// Returns the weights as numbers of one type.
-    pub(super) fn weights<W: Send>(
-        self,
-        convert: impl Fn(StoredWeight) -> W + Sync + Send,
-    ) -> impl IndexedParallelIterator<Item = W> {
+    /// Appends the weights as numbers of one type.
+    pub(super) fn append_weights<W: Send>(self, list: &mut Vec<W>, convert: impl Fn(StoredWeight) -> W + Sync) {
         let kind = self.kind.unwrap_or(WeightType::U32);
-        self.arcs.par_iter().map(move |(_, bits)| convert(StoredWeight::of_bits(kind, self.wide, *bits)))
+        parallel::extend(list, self.arcs.len(), |i| convert(StoredWeight::of_bits(kind, self.wide, self.arcs[i].1)));
     }
 }

@@ -11,11 +11,11 @@ use crate::graph::edges::{
 };
 use crate::graph::ids::Ids;
 use crate::graph::import::check_memory;
+use crate::graph::parallel;
 use crate::graph::params::GRAPH_HUBS;
 use crate::graph::place::{self, IN_NEIGHBOURS, IN_OFFSETS, NEIGHBOURS, OFFSETS, WEIGHTED};
 use crate::graph::shape::GraphShape;
 use crate::storage::{Cache, Element, ManifestError, StorageError, Volume};
-use rayon::prelude::*;
 
 /// A stored graph that was opened: its offsets, identifiers and facts are in host memory, its edges on the volume.
 #[derive(Clone, Debug)]
@@ -92,7 +92,8 @@ impl StoredGraph {
             StoredIds::Dense => Ids::dense(info.id_base, vertices),
             StoredIds::Listed => {
                 let ids: Vec<u64> = volume.read_array(&name.array(IDS))?;
-                if ids.len() as u64 != vertices || ids.par_windows(2).any(|pair| pair[0] >= pair[1]) {
+                if ids.len() as u64 != vertices || !parallel::all(ids.len().saturating_sub(1), |i| ids[i] < ids[i + 1])
+                {
                     let reason = "its identifiers do not ascend, or are not one for each vertex";
                     return Err(damaged(name, reason.to_owned()));
                 }
@@ -109,10 +110,11 @@ impl StoredGraph {
             ids,
         };
         // Counts of traversed edges subtract a vertex's self-loop from its degree.
-        let is_bad = |v: &u64| {
-            GraphShape::has_self_loop(&stored, *v) && (*v >= vertices || GraphShape::degree(&stored, *v) == 0)
+        let is_bad = |v: usize| {
+            let v = v as u64;
+            GraphShape::has_self_loop(&stored, v) && (v >= vertices || GraphShape::degree(&stored, v) == 0)
         };
-        match (0..stored.loops.len() as u64 * 64).into_par_iter().find_first(is_bad) {
+        match parallel::position(stored.loops.len() * 64, is_bad) {
             Some(v) => {
                 Err(damaged(name, format!("`{SELF_LOOPS}` names vertex {v}, which has no edges or does not exist")))
             }
@@ -195,7 +197,7 @@ impl StoredGraph {
             out,
             inward,
             weighted,
-            connected: isolated.par_iter().map(|word| u64::from(word.count_zeros())).sum(),
+            connected: parallel::sum(isolated.len(), |i| u64::from(isolated[i].count_zeros())),
             isolated: place::device(engine, &isolated)?,
             launch_limit: DEFAULT_LAUNCH_LIMIT,
         })
@@ -239,8 +241,8 @@ impl StoredGraph {
     pub(super) fn hubs<V: VertexId + Element>(&self, volume: &Volume, part: &str) -> Result<Vec<V>, GraphError> {
         let hubs: Vec<V> = volume.read_array(&self.name.array(part))?;
         let wanted = self.info.vertices * u64::from(GRAPH_HUBS);
-        let is_bad = |v: &V| *v != V::NONE && v.number() >= self.info.vertices;
-        if hubs.len() as u64 != wanted || hubs.par_iter().any(is_bad) {
+        let is_good = |i: usize| hubs[i] == V::NONE || hubs[i].number() < self.info.vertices;
+        if hubs.len() as u64 != wanted || !parallel::all(hubs.len(), is_good) {
             return Err(damaged(
                 &self.name,
                 format!("`{part}` names vertices that do not exist, or has not {wanted} entries"),
@@ -310,14 +312,14 @@ impl StoredGraph {
         });
         while let Some(piece) = reader.next_piece()? {
             match &mut neighbours {
-                Neighbours::U32(list) => list.par_extend(piece.arcs.par_iter().map(|(to, _)| *to as u32)),
-                Neighbours::U64(list) => list.par_extend(piece.arcs.par_iter().map(|(to, _)| *to)),
+                Neighbours::U32(list) => parallel::extend(list, piece.arcs.len(), |i| piece.arcs[i].0 as u32),
+                Neighbours::U64(list) => parallel::extend(list, piece.arcs.len(), |i| piece.arcs[i].0),
             }
             match &mut weights {
                 None => {}
-                Some(Weights::U32(list)) => list.par_extend(piece.weights(|w| w.real() as u32)),
-                Some(Weights::F32(list)) => list.par_extend(piece.weights(|w| w.real() as f32)),
-                Some(Weights::F64(list)) => list.par_extend(piece.weights(StoredWeight::real)),
+                Some(Weights::U32(list)) => piece.append_weights(list, |w| w.real() as u32),
+                Some(Weights::F32(list)) => piece.append_weights(list, |w| w.real() as f32),
+                Some(Weights::F64(list)) => piece.append_weights(list, StoredWeight::real),
             }
         }
         let (offsets, ids) = (self.offsets.clone(), self.ids.clone());

@@ -7,8 +7,8 @@ use crate::graph::external::FileLists;
 use crate::graph::hub;
 use crate::graph::ids::Ids;
 use crate::graph::import::{ImportError, Loaded, Notice, SortedGraph, Summary};
+use crate::graph::parallel;
 use crate::graph::params::GRAPH_HUBS;
-use rayon::prelude::*;
 use std::ops::Range;
 
 /// Arcs of a graph in memory that are ordered at a time.
@@ -97,13 +97,10 @@ pub(super) struct Ordered {
 impl Source {
     pub(super) fn in_memory(loaded: Loaded) -> Self {
         let Loaded { csr, summary, notices, .. } = loaded;
-        let loops: Vec<u64> = (0..csr.vertices().div_ceil(64))
-            .into_par_iter()
-            .map(|word| {
-                let vertices = word * 64..csr.vertices().min(word * 64 + 64);
-                vertices.fold(0, |bits, v| bits | u64::from(csr.has_self_loop(v)) << (v % 64))
-            })
-            .collect();
+        let loops: Vec<u64> = parallel::map(csr.vertices().div_ceil(64) as usize, |word| {
+            let vertices = word as u64 * 64..csr.vertices().min(word as u64 * 64 + 64);
+            vertices.fold(0, |bits, v| bits | u64::from(csr.has_self_loop(v)) << (v % 64))
+        });
         let weights = csr.weights().map(|weights| match weights {
             Weights::U32(_) => WeightType::U32,
             Weights::F32(_) => WeightType::F32,
@@ -199,10 +196,14 @@ impl Source {
 /// Returns the first neighbours of each vertex, of which there are as many as the kernels keep in memory.
 fn first_of_each<V: VertexId>(offsets: &[u64], list: &[V]) -> Vec<V> {
     const COUNT: usize = GRAPH_HUBS as usize;
+    /// Vertices of a part.
+    const VERTICES: usize = 1 << 10;
     let mut hubs = vec![V::NONE; (offsets.len() - 1) * COUNT];
-    hubs.par_chunks_mut(COUNT).zip(offsets.par_windows(2)).for_each(|(hubs, ends)| {
-        let own = &list[(ends[0] - offsets[0]) as usize..(ends[1] - offsets[0]) as usize];
-        hubs.iter_mut().zip(own).for_each(|(hub, n)| *hub = *n);
+    parallel::each_part(hubs.chunks_mut(COUNT * VERTICES).collect(), |(), part, hubs| {
+        for (hubs, ends) in hubs.chunks_mut(COUNT).zip(offsets[part * VERTICES..].windows(2)) {
+            let own = &list[(ends[0] - offsets[0]) as usize..(ends[1] - offsets[0]) as usize];
+            hubs.iter_mut().zip(own).for_each(|(hub, n)| *hub = *n);
+        }
     });
     hubs
 }

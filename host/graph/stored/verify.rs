@@ -6,10 +6,10 @@ use super::{HUBS, IN_HUBS, StoredGraph};
 use crate::graph::csr::{NeighbourOrder, VertexId};
 use crate::graph::edges::GraphError;
 use crate::graph::generate::mix;
+use crate::graph::parallel;
 use crate::graph::params::GRAPH_HUBS;
 use crate::graph::shape::GraphShape;
 use crate::storage::{Element, Volume};
-use rayon::prelude::*;
 use std::cmp::Reverse;
 
 /// Arcs that one task checks.
@@ -149,7 +149,8 @@ impl<V: VertexId> Lists<'_, V> {
             let at = (part.first - piece.first) as usize;
             self.check_part(part, if at == 0 { before } else { Some(arcs[at - 1].0) })
         };
-        let parts: Vec<_> = piece.parts(ARCS_OF_TASK).map(check).collect();
+        let parts = piece.parts(ARCS_OF_TASK);
+        let parts = parallel::map(parts.len(), |i| check(parts[i]));
         // Of several faults, the first is returned.
         parts.into_iter().try_fold(Found::default(), |sum, part| Ok(sum.and(part?)))
     }
@@ -202,7 +203,6 @@ impl<V: VertexId> Lists<'_, V> {
     /// Returns the number of hub neighbours, or `None` if those of a vertex are not in order, or not as many as it has
     /// neighbours.
     fn count_hubs(&self) -> Option<u64> {
-        let vertices = (0..self.graph.info.vertices).into_par_iter();
         let of = |v: u64| {
             let hubs = self.hubs_of(v).0;
             let (there, missing) = hubs.split_at(hubs.iter().take_while(|hub| **hub != V::NONE).count());
@@ -212,7 +212,12 @@ impl<V: VertexId> Lists<'_, V> {
             let degree = self.offsets[v as usize + 1] - self.offsets[v as usize];
             (is_sorted && count == degree.min(GRAPH_HUBS.into())).then_some(count)
         };
-        vertices.map(of).try_reduce(|| 0, |a, b| Some(a + b))
+        parallel::fold(
+            self.graph.info.vertices as usize,
+            || Some(0),
+            |sum: Option<u64>, v| Some(sum? + of(v as u64)?),
+            |a, b| Some(a? + b?),
+        )
     }
 
     fn wrong_hubs(&self) -> GraphError {

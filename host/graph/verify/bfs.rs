@@ -3,7 +3,7 @@
 use super::rules::{self, FAR};
 use super::{Found, ParentFault, VerifyError, check_length, check_source, name};
 use crate::graph::csr::{Csr, VertexId, with_neighbours};
-use rayon::prelude::*;
+use crate::graph::parallel;
 
 /// Depth of vertices that a search does not reach.
 pub const UNREACHED: u32 = u32::MAX;
@@ -36,7 +36,7 @@ pub fn bfs(csr: &Csr, source: u64, depths: &[u32]) -> Result<(), VerifyError> {
         return Ok(());
     }
     let expected = breadth_first(csr, source)?;
-    let Some(v) = depths.par_iter().zip(&expected).position_first(|(a, b)| a != b) else { return Ok(()) };
+    let Some(v) = parallel::position(depths.len(), |v| depths[v] != expected[v]) else { return Ok(()) };
     let depth = |d: u32| Found((d != UNREACHED).then_some(d));
     Err(VerifyError::Depth { vertex: name(csr, v as u64), found: depth(depths[v]), expected: depth(expected[v]) })
 }
@@ -69,7 +69,7 @@ pub fn bfs_parents<P: VertexId>(csr: &Csr, source: u64, depths: &[u32], parents:
             Some(ParentFault::NoEdge)
         }
     };
-    match (0..csr.vertices()).into_par_iter().find_map_first(|v| fault(v).map(|reason| (v, reason))) {
+    match parallel::find_first(csr.vertices() as usize, |v| fault(v as u64).map(|reason| (v as u64, reason))) {
         None => Ok(()),
         Some((v, reason)) => {
             let parent = parents[v as usize];

@@ -3,7 +3,7 @@
 use super::bfs::Sweep;
 use super::{VerifyError, check_length, name};
 use crate::graph::csr::{Csr, VertexId, with_neighbours};
-use rayon::prelude::*;
+use crate::graph::parallel;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Returns the smallest vertex of each vertex's component, found serially. Undirected graphs are searched; for directed
@@ -26,7 +26,7 @@ pub fn components<V: VertexId>(csr: &Csr, labels: &[V]) -> Result<(), VerifyErro
         return Ok(());
     }
     let expected = connected_components(csr);
-    let wrong = labels.par_iter().zip(&expected).position_first(|(&a, &b)| a.number() != b);
+    let wrong = parallel::position(labels.len(), |v| labels[v].number() != expected[v]);
     let Some(v) = wrong else { return Ok(()) };
     let found: u64 = labels[v].number();
     Err(VerifyError::Component {
@@ -42,7 +42,7 @@ pub fn components<V: VertexId>(csr: &Csr, labels: &[V]) -> Result<(), VerifyErro
 /// a label belongs to whole components. There are then at least as many components as labels. A forest of arcs has at
 /// least as many trees as there are components. If it has as many trees as there are labels, each label has one component.
 fn are_components<N: VertexId, V: VertexId>(csr: &Csr, list: &[N], labels: &[V]) -> bool {
-    let vertices = || (0..labels.len()).into_par_iter();
+    let vertices = labels.len();
     let arcs = |v: usize| list[csr.range(v as u64)].iter().map(|n| n.index());
     let is_named = |v: usize| {
         let label = labels[v];
@@ -50,23 +50,32 @@ fn are_components<N: VertexId, V: VertexId>(csr: &Csr, list: &[N], labels: &[V])
     };
     // An undirected edge between two labels is in the lists of both ends, so the vertices of one label, here a frequent
     // one, need not be looked at.
-    let best_connected = vertices().max_by_key(|&v| csr.degree(v as u64));
+    let best_connected = parallel::fold(
+        vertices,
+        || None,
+        |best: Option<usize>, v| best.filter(|&b| csr.degree(b as u64) > csr.degree(v as u64)).or(Some(v)),
+        |a, b| b.filter(|&b| a.is_none_or(|a| csr.degree(b as u64) >= csr.degree(a as u64))).or(a),
+    );
     let skipped = best_connected.filter(|_| !csr.directed()).map(|v| labels[v]);
     let is_closed = |v: usize| skipped == Some(labels[v]) || arcs(v).all(|n| labels[n] == labels[v]);
-    if !vertices().all(|v| is_named(v) && is_closed(v)) {
+    if !parallel::all(vertices, |v| is_named(v) && is_closed(v)) {
         return false;
     }
-    let names = vertices().filter(|&v| labels[v].index() == v).count();
+    let names = parallel::sum(vertices, |v| usize::from(labels[v].index() == v));
     let forest = Forest::new(labels.len());
     // One or two arcs of each vertex connect most of a graph.
-    vertices().for_each(|v| arcs(v).take(2).for_each(|n| forest.join(v, n)));
+    parallel::each(vertices, |v| arcs(v).take(2).for_each(|n| forest.join(v, n)));
     if forest.trees() == names {
         return true;
     }
     // If an arc leads from a tree to that of the label, an undirected graph also has the opposite one. So only vertices
     // outside of that tree need their arcs.
     let is_apart = |v: usize| csr.directed() || forest.root(v) != forest.root(labels[v].index());
-    vertices().filter(|&v| is_apart(v)).for_each(|v| arcs(v).for_each(|n| forest.join(v, n)));
+    parallel::each(vertices, |v| {
+        if is_apart(v) {
+            arcs(v).for_each(|n| forest.join(v, n));
+        }
+    });
     forest.trees() == names
 }
 
@@ -105,7 +114,7 @@ impl Forest {
     }
 
     fn trees(&self) -> usize {
-        self.0.par_iter().enumerate().filter(|(v, above)| above.load(Relaxed) == *v).count()
+        parallel::sum(self.0.len(), |v| usize::from(self.0[v].load(Relaxed) == v))
     }
 }
 
@@ -214,7 +223,7 @@ mod tests {
         let edges: Vec<_> = pairs.iter().map(|&(a, b)| (a as u64, b as u64)).collect();
         let expected = connected_components(&Csr::from_edges(VERTICES as u64, &edges, CsrOptions::default()).unwrap());
         let forest = Forest::new(VERTICES);
-        pairs.par_iter().with_max_len(50).for_each(|&(a, b)| forest.join(a, b));
+        parallel::each(pairs.len(), |i| forest.join(pairs[i].0, pairs[i].1));
         assert!((0..VERTICES).all(|v| forest.root(v) as u64 == expected[v]));
     }
 

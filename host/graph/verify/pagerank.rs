@@ -6,7 +6,7 @@
 
 use super::{VerifyError, check_length, name};
 use crate::graph::csr::{Csr, VertexId, with_neighbours};
-use rayon::prelude::*;
+use crate::graph::parallel;
 
 /// Number of vertices that one task handles. Sums are formed over blocks of this size, so they do not depend on the
 /// number of threads.
@@ -77,8 +77,8 @@ pub fn pagerank_reference(csr: &Csr, in_edges: Option<&Csr>, damping: f64, itera
 
 fn checked<R: Copy + Into<f64> + Sync>(csr: &Csr, rule: PageRank, ranks: &[R]) -> Result<Vec<f64>, VerifyError> {
     check_length(csr, ranks.len())?;
-    let ranks: Vec<f64> = ranks.par_iter().map(|&r| r.into()).collect();
-    if let Some(v) = ranks.par_iter().position_first(|r| !(r.is_finite() && *r >= 0.0)) {
+    let ranks: Vec<f64> = parallel::map(ranks.len(), |v| ranks[v].into());
+    if let Some(v) = parallel::position(ranks.len(), |v| !(ranks[v].is_finite() && ranks[v] >= 0.0)) {
         return Err(VerifyError::Rank { vertex: name(csr, v as u64), found: ranks[v] });
     }
     // A step brings any sum nearer to 1 by the damping, so a sum further away than this cannot pass the step either.
@@ -103,23 +103,20 @@ fn compare(
     if distance < tolerance || ranks.is_empty() {
         return Ok(());
     }
-    let furthest = ranks
-        .par_iter()
-        .enumerate()
-        .map(|(v, &r)| (off(v, r), v))
-        .reduce(|| (f64::NEG_INFINITY, 0), |a, b| if b.0 > a.0 || (b.0 == a.0 && b.1 < a.1) { b } else { a });
+    let further = |a: (f64, usize), b: (f64, usize)| if b.0 > a.0 || (b.0 == a.0 && b.1 < a.1) { b } else { a };
+    let start = || (f64::NEG_INFINITY, 0);
+    let furthest = parallel::fold(ranks.len(), start, |a, v| further(a, (off(v, ranks[v]), v)), further);
     let v = furthest.1;
     let vertex = name(csr, v as u64);
     Err(VerifyError::Ranks { reference, distance, tolerance, vertex, found: ranks[v], expected: expected[v] })
 }
 
 fn sum(values: &[f64], of: impl Fn(usize, f64) -> f64 + Sync) -> f64 {
-    let blocks: Vec<f64> = values
-        .par_chunks(BLOCK)
-        .enumerate()
-        .map(|(b, part)| part.iter().enumerate().map(|(i, &value)| of(b * BLOCK + i, value)).sum())
-        .collect();
-    blocks.into_iter().sum()
+    let block = |b: usize| -> f64 {
+        let part = values[b * BLOCK..].iter().take(BLOCK);
+        part.enumerate().map(|(i, &value)| of(b * BLOCK + i, value)).sum()
+    };
+    parallel::map(values.len().div_ceil(BLOCK), block).into_iter().sum()
 }
 
 /// Returns the ranks one step after `ranks`.
@@ -128,23 +125,16 @@ fn step(csr: &Csr, in_edges: Option<&Csr>, damping: f64, ranks: &[f64]) -> Vec<f
     let dangling = sum(ranks, |v, r| if csr.degree(v as u64) == 0 { r } else { 0.0 });
     let base = (1.0 - damping) / vertices + damping * dangling / vertices;
     // Contribution of each vertex to each of its out-neighbours.
-    let share: Vec<f64> = ranks
-        .par_iter()
-        .enumerate()
-        .map(|(v, &r)| {
-            let degree = csr.degree(v as u64);
-            if degree == 0 { 0.0 } else { r / degree as f64 }
-        })
-        .collect();
+    let share: Vec<f64> = parallel::map(ranks.len(), |v| {
+        let degree = csr.degree(v as u64);
+        if degree == 0 { 0.0 } else { ranks[v] / degree as f64 }
+    });
     let source = if csr.directed() { in_edges } else { Some(csr) };
     if let Some(in_edges) = source {
-        return with_neighbours!(in_edges.neighbours(), list => (0..csr.vertices())
-            .into_par_iter()
-            .map(|v| {
-                let gathered: f64 = list[in_edges.range(v)].iter().map(|&u| share[u.index()]).sum();
-                base + damping * gathered
-            })
-            .collect());
+        return with_neighbours!(in_edges.neighbours(), list => parallel::map(csr.vertices() as usize, |v| {
+            let gathered: f64 = list[in_edges.range(v as u64)].iter().map(|&u| share[u.index()]).sum();
+            base + damping * gathered
+        }));
     }
     let mut next = vec![0.0; ranks.len()];
     with_neighbours!(csr.neighbours(), list => for (v, &share) in share.iter().enumerate() {

@@ -3,7 +3,7 @@
 //! specification's validation.
 
 use crate::graph::csr::{Csr, VertexId};
-use rayon::prelude::*;
+use crate::graph::parallel;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Key of vertices that are not reached.
@@ -30,9 +30,9 @@ pub(super) fn are_shortest<V: VertexId>(
     add: impl Fn(u64, usize) -> u64 + Sync,
 ) -> bool {
     let (key, add) = (&key, &add);
-    let vertices = 0..csr.vertices() as usize;
+    let vertices = csr.vertices() as usize;
     // Vertices for which rule 3 was shown.
-    let shown = Bitmap::new(vertices.len());
+    let shown = Bitmap::new(vertices);
     shown.insert(source as usize);
     let bounded = |u: usize| {
         let from = key(u);
@@ -46,11 +46,11 @@ pub(super) fn are_shortest<V: VertexId>(
                 to <= next && to != FAR
             })
     };
-    if key(source as usize) != 0 || !vertices.clone().into_par_iter().all(bounded) {
+    if key(source as usize) != 0 || !parallel::all(vertices, bounded) {
         return false;
     }
     let open = &|v: usize| !shown.contains(v) && key(v) != FAR;
-    let none_open = || !vertices.clone().into_par_iter().any(open);
+    let none_open = || parallel::all(vertices, |v| !open(v));
     if none_open() {
         return true;
     }
@@ -62,8 +62,7 @@ pub(super) fn are_shortest<V: VertexId>(
             .map(|arc| list[arc].index())
             .filter(move |&v| key(v) == level && open(v))
     };
-    let starts = vertices.clone().into_par_iter().filter(|&u| shown.contains(u) && level_and_open(u).next().is_some());
-    let mut queue: Vec<usize> = starts.collect();
+    let mut queue = parallel::filter(vertices, |u| shown.contains(u) && level_and_open(u).next().is_some());
     while let Some(u) = queue.pop() {
         for v in level_and_open(u) {
             shown.insert(v);

@@ -3,7 +3,7 @@
 use super::rules::{self, Bitmap, FAR};
 use super::{Found, VerifyError, check_length, check_source, name};
 use crate::graph::csr::{Csr, VertexId, Weights, with_neighbours};
-use rayon::prelude::*;
+use crate::graph::parallel;
 
 /// Largest relative error of distances in single precision (LDBC Graphalytics' epsilon).
 pub const REAL_TOLERANCE_SINGLE: f64 = 1e-4;
@@ -211,9 +211,12 @@ pub fn sssp_of_exact_weights(
             to <= (from + weight + error) * (1.0 + SUM)
         })
     };
-    let all = || (0..csr.vertices()).into_par_iter();
-    let is_reached = |v: u64| distance(v).is_none() || shown.contains(v as usize);
-    if distance(source) == Some(0.0) && all().all(bounded) && all().all(is_reached) {
+    let vertices = csr.vertices() as usize;
+    let is_reached = |v: usize| distance(v as u64).is_none() || shown.contains(v);
+    if distance(source) == Some(0.0)
+        && parallel::all(vertices, |v| bounded(v as u64))
+        && parallel::all(vertices, is_reached)
+    {
         return Ok(());
     }
     let keys = search(csr, source, |key, arc| (f64::from_bits(key) + exact[arc]).to_bits())?;
@@ -225,7 +228,8 @@ pub fn sssp_of_exact_weights(
         (None, None) => true,
         _ => false,
     };
-    all().find_first(|&v| !near(v)).map_or(Ok(()), |v| {
+    parallel::position(vertices, |v| !near(v as u64)).map_or(Ok(()), |v| {
+        let v = v as u64;
         let (found, expected) = (Found(distance(v)), Found(right(v)));
         Err(VerifyError::Distance { vertex: name(csr, v), found, expected })
     })
@@ -238,7 +242,7 @@ fn integers(csr: &Csr, source: u64, distances: Distances<'_>) -> Result<(), Veri
     }
     let expected = dijkstra(csr, source)?;
     let right = |v: usize| (expected[v] != FAR).then_some(expected[v]);
-    match (0..expected.len()).into_par_iter().find_first(|&v| distances.integer(v) != right(v)) {
+    match parallel::position(expected.len(), |v| distances.integer(v) != right(v)) {
         None => Ok(()),
         Some(v) => Err(VerifyError::Distance {
             vertex: name(csr, v as u64),
@@ -262,7 +266,7 @@ fn reals(csr: &Csr, source: u64, distances: Distances<'_>, tolerance: f64) -> Re
         (None, None) => true,
         _ => false,
     };
-    if let Some(v) = (0..expected.len()).into_par_iter().find_first(|&v| !near(v)) {
+    if let Some(v) = parallel::position(expected.len(), |v| !near(v)) {
         let (found, expected) = (Found(distances.real(v)), Found(right(v)));
         return Err(VerifyError::Distance { vertex: name(csr, v as u64), found, expected });
     }
@@ -287,7 +291,7 @@ fn reals(csr: &Csr, source: u64, distances: Distances<'_>, tolerance: f64) -> Re
             })
         })
     };
-    (0..csr.vertices()).into_par_iter().find_map_first(too_far).map_or(Ok(()), Err)
+    parallel::find_first(csr.vertices() as usize, |u| too_far(u as u64)).map_or(Ok(()), Err)
 }
 
 fn are_shortest(

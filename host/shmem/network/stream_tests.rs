@@ -24,10 +24,10 @@ fn build(builder: WorldBuilder, options: &str) -> World {
 
 #[test]
 fn rounds_over_adapters_go_many_times_through_the_rings() {
-    // A round makes up to four requests to one PE.
+    // A round makes up to four requests to one PE: several laps.
     let blocks = |builder: WorldBuilder| builder.queue_blocks(16).heap_bytes(4 << 20);
     for options in ["", "sockets", "sockets,resend=20ms,fault=drop@every:7,fault=drop-answer@every:11"] {
-        each(3, |_, builder| rounds(&blocks(builder).adapter(nic(options)).build().unwrap(), 30));
+        each(3, |_, builder| rounds(&blocks(builder).adapter(nic(options)).build().unwrap(), 16));
     }
     each(1, |_, builder| rounds(&blocks(builder).adapter(nic("")).build().unwrap(), 3));
 }

@@ -4,6 +4,7 @@
 
 use super::plan::Plan;
 use crate::engine::Engine;
+use crate::pci::fixture::folder_in_memory;
 use crate::storage::cache::Cache;
 use crate::storage::disk::Drive;
 use crate::storage::error::{ManifestError, StorageError};
@@ -92,7 +93,7 @@ struct Sequence {
 impl Sequence {
     fn new(number: u64) -> Self {
         let mut random = Random(number);
-        let folder = tempfile::tempdir().unwrap();
+        let folder = folder_in_memory();
         let count = 2 + random.below(2) as usize;
         let paths: Vec<_> = (0..count).map(|i| folder.path().join(format!("{i}.img"))).collect();
         paths.iter().for_each(|p| std::fs::File::create(p).unwrap().set_len(BYTES).unwrap());
@@ -387,7 +388,7 @@ impl Sequence {
 
 #[test]
 fn no_sequence_of_faults_gives_wrong_data_or_loses_a_copy() {
-    let count = std::env::var(SEQUENCES).ok().map_or(20, |n| n.parse().unwrap());
+    let count = std::env::var(SEQUENCES).ok().map_or(6, |n| n.parse().unwrap());
     let engine = Engine::builder().threads(2).cpu().unwrap();
     for number in 0..count {
         let mut sequence = Sequence::new(number);

@@ -15,13 +15,13 @@ use super::names::Vertices;
 use super::raw::{RawEdges, Read};
 use super::{Format, IdKind, Pieces, Progress, Reader, Stage, memory};
 use crate::columnar::{self, Source};
+use crate::graph::parallel;
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::FileReader;
 use arrow_schema::{DataType, Schema};
 use column::{Identifiers, Weights};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReaderBuilder};
-use rayon::prelude::*;
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ impl Reader<'_> {
         let at_once = if self.budget.is_some() { rayon::current_num_threads() } else { groups.len().max(1) };
         for first in (0..groups.len()).step_by(at_once) {
             let last = groups.len().min(first + at_once);
-            let edges: Vec<Result<RawEdges, ImportError>> = (first..last).into_par_iter().map(&read).collect();
+            let edges: Vec<Result<RawEdges, ImportError>> = parallel::map(last - first, |i| read(first + i));
             // The first row group with an error decides, for any number of threads.
             edges.into_iter().try_for_each(|edges| pieces.push(edges?, 0))?;
         }
