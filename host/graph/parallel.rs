@@ -158,7 +158,7 @@ mod tests {
     fn each_index_is_visited_once_and_in_its_place() {
         for count in COUNTS {
             let seen = map(count, |_| AtomicUsize::new(0));
-            each(count, |i| drop(seen[i].fetch_add(1, Relaxed)));
+            each(count, |i| _ = seen[i].fetch_add(1, Relaxed));
             assert!(seen.iter().all(|n| n.load(Relaxed) == 1), "{count}");
             assert!(map(count, |i| i.to_string()).iter().enumerate().all(|(i, text)| i.to_string() == *text));
             assert_eq!(sum(count, |i| i as u64), (0..count as u64).sum::<u64>());
