@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Counts what programs reach in the crate `warpbell` without the feature `internals`, and compares the numbers with `surface.txt`.
 
     surface.py            fails if a module has more or fewer items than the list says, or all have more than the list's limit

@@ -214,6 +214,7 @@ impl DeviceSpec {
     }
 
     /// Gives memory without a size this size in bytes. Other devices stay as they are.
+    #[cfg(feature = "internals")]
     pub fn sized(mut self, size: u64) -> Self {
         if let Name::Memory { bytes } = &mut self.name {
             bytes.get_or_insert(size);
