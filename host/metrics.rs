@@ -23,7 +23,7 @@ use std::time::Instant;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Sample {
-    /// Name of the sample's [`Family`].
+    /// Name of the sample's family.
     pub name: Cow<'static, str>,
     /// Labels, by name.
     pub labels: BTreeMap<Cow<'static, str>, String>,

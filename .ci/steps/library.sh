@@ -13,7 +13,7 @@ step_features() {
   local what packed most=3000000
   DOCS_RS=1 cargo check --locked -p warpbell --lib --no-default-features --features cuda-12080
   # All families without `internals`, as bindings have them: what only tests and tools use is not compiled.
-  DOCS_RS=1 RUSTFLAGS="-D warnings" cargo check --locked -p warpbell --lib --no-default-features --features cuda-12080,storage,shmem,parquet,soft,doctor,nvml
+  DOCS_RS=1 cargo rustc --locked -p warpbell --lib --profile check --no-default-features --features cuda-12080,storage,shmem,parquet,soft,doctor,nvml -- -D warnings
   # Whoever wants puts and gets alone, and has kernels of their own.
   what=$(cargo check --locked -p warpbell --lib --no-default-features --features cuda-12080,shmem --message-format=json-render-diagnostics |
     python3 .ci/build_folder.py warpbell)

@@ -262,7 +262,7 @@ impl fmt::Display for Outcome {
 }
 
 /// One operation that failed inside a kernel: a command of a device, a call of `shmem.cuh`, or an index that is no row
-/// of a table ([`OperationError::table_index`]). Calls have an `opcode` from `abi::SHMEM_OPCODE` on, and give the other
+/// of a table (`table_index`). Calls have an `opcode` from `abi::SHMEM_OPCODE` on, and give the other
 /// fields the meaning that each names after "Call:".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OperationError {

@@ -34,6 +34,7 @@ fn each_block(count: usize, work: &(dyn Fn(usize, Range<usize>) + Sync)) {
 }
 
 /// Calls `work` with each index below `count`.
+#[cfg(feature = "internals")]
 pub(super) fn each(count: usize, work: impl Fn(usize) + Sync) {
     each_block(count, &|_, range| range.for_each(&work));
 }
@@ -140,6 +141,7 @@ pub(super) fn all(count: usize, has: impl Fn(usize) -> bool + Sync) -> bool {
 }
 
 /// Returns the indices below `count` with this property, in ascending order.
+#[cfg(feature = "internals")]
 pub(super) fn filter(count: usize, is_wanted: impl Fn(usize) -> bool + Sync) -> Vec<usize> {
     let block = block_of(count);
     let of_block = |number: usize| -> Vec<usize> {

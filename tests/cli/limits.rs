@@ -115,6 +115,7 @@ fn memory_that_a_limit_leaves_is_told_with_the_limit() {
 fn reads_without_end(folder: &Path, more: &[&str]) -> Child {
     let mut c = command(&[&["graph", "cc", "-", "--format", "el"], more].concat());
     c.env("XDG_RUNTIME_DIR", folder).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    heed_signals(&mut c);
     let mut child = c.spawn().unwrap();
     child.stdin.as_mut().unwrap().write_all(b"1 2\n").unwrap();
     let start = Instant::now();

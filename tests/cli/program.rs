@@ -18,6 +18,20 @@ pub fn command(args: &[&str]) -> Command {
     c
 }
 
+/// Makes the command heed signals that its parent ignores: tests that a script starts in the background ignore interrupts, those under
+/// nohup hang-ups, and child processes inherit that.
+pub fn heed_signals(command: &mut Command) {
+    let heed = || {
+        for signal in [libc::SIGINT, libc::SIGHUP] {
+            // SAFETY: a system call with values, which may be made between fork and exec.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+        Ok(())
+    };
+    // SAFETY: the closure makes system calls alone and allocates nothing.
+    unsafe { std::os::unix::process::CommandExt::pre_exec(command, heed) };
+}
+
 pub fn warpbell(args: &[&str]) -> Output {
     command(args).output().unwrap()
 }

@@ -1,8 +1,8 @@
 //! Tests `warpbell run` as its users run it.
 
+use super::program::heed_signals;
 use crate::tree;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,7 @@ const LONG: Duration = Duration::from_secs(60);
 fn command(options: &[&str], script: &str) -> Command {
     let mut c = Command::new(tree::program());
     c.arg("run").args(options).args(["--", "sh", "-c", script]).stdin(Stdio::null());
-    let heed_interrupts = || {
-        // SAFETY: a system call with values, which may be made between fork and exec.
-        unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
-        Ok(())
-    };
-    // Tests that a script starts in the background ignore interrupts, and their child processes inherit that.
-    // SAFETY: the closure makes one system call and allocates nothing.
-    unsafe { c.pre_exec(heed_interrupts) };
+    heed_signals(&mut c);
     c
 }
 
