@@ -44,7 +44,7 @@ setters!(CsrOptions { directed: bool, keep_self_loops: bool, wide: bool });
 /// # Examples
 ///
 /// ```
-/// use warpbell::graph::csr::{Csr, CsrOptions};
+/// use warpbell::graph::{Csr, CsrOptions};
 ///
 /// let csr = Csr::from_edges(3, &[(0, 1), (0, 2)], CsrOptions::default())?;
 /// // Undirected unless told otherwise: each edge is there in both directions.

@@ -12,27 +12,6 @@ use std::marker::PhantomData;
 const AT_ONCE: usize = 64 << 20;
 
 /// Reader of one stored array, from its first element to its last. The caller chooses the size of each piece.
-///
-/// # Examples
-///
-/// ```
-/// use warpbell::engine::Engine;
-/// use warpbell::storage::{Drive, OverwritePolicy, Volume};
-///
-/// let drive = Drive::create("soft:mem", 1 << 20, &OverwritePolicy::none())?;
-/// let volume = Volume::on(&Engine::cpu()?, [drive]).build()?;
-/// volume.store_array("squares", &(0..1000u64).map(|i| i * i).collect::<Vec<_>>())?;
-///
-/// let mut reader = volume.array_reader::<u64>("squares")?;
-/// let (mut piece, mut sum) = ([0; 250], 0);
-/// while reader.remaining() > 0 {
-///     reader.read(&mut piece)?;
-///     sum += piece.iter().sum::<u64>();
-/// }
-/// reader.finish()?;
-/// assert_eq!(sum, 332_833_500);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Debug)]
 #[must_use = "data is compared with its checksum in finish"]
 pub struct ArrayReader<'a, T> {

@@ -36,15 +36,6 @@ counters! {
 
 impl TableStats {
     /// Returns the share of the gathered rows that came from one source, 0 to 1, or `None` before the first row.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use warpbell::storage::TableStats;
-    ///
-    /// let stats = TableStats::default();
-    /// assert_eq!(stats.share(stats.cache_hits), None);
-    /// ```
     pub(crate) fn share(&self, rows: u64) -> Option<f64> {
         (self.rows > 0).then(|| rows as f64 / self.rows as f64)
     }
