@@ -96,8 +96,11 @@ impl Contention {
         }
         self.found(self.since(now), processor_time());
         if self.holds_at(now) && !self.has_turns.swap(true, Ordering::Relaxed) {
-            // Without the thread the program is only slower.
-            _ = std::thread::Builder::new().name("wb-turns".to_owned()).spawn(|| self.make_turns());
+            let thread = std::thread::Builder::new().name("wb-turns".to_owned());
+            // Without the thread the program is only slower. The next period tries again.
+            if thread.spawn(|| self.make_turns()).is_err() {
+                self.has_turns.store(false, Ordering::Relaxed);
+            }
         }
     }
 
