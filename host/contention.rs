@@ -1,6 +1,6 @@
 //! Other programs that compute on the processors of this one. Uses `per_process`, `processors` and `responsive`.
 //!
-//! A thread finds out by a yield that gave a whole time slice away, if this process does not have most of the processors itself. For a
+//! A thread finds out by a yield that gave a whole time slice away, if this process does not have half of the processors itself. For a
 //! while all of its threads then sleep where they would yield, since a short sleep is over sooner than another program's slice, and the
 //! system is made to choose more often which thread goes on. By itself it does so at the ticks of its timer, 1 to 10 ms apart: a thread
 //! that loses its processor at a tick gets it back at the next one, and the threads that wait for it, as those of a kernel do, wait as
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Length of a yield that has given a time slice to another program.
-pub(crate) const LONG_YIELD: Duration = Duration::from_millis(1);
+const LONG_YIELD: Duration = Duration::from_millis(1);
 /// Shortest and longest time that another program is taken to compute after a long yield. Each time is twice the one before it, as long
 /// as the first yield after it is long again.
 const PERIODS: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
@@ -231,11 +231,13 @@ mod tests {
     #[test]
     fn a_short_yield_is_no_sign_and_threads_for_turns_end() {
         let known = Contention::of_a_large_machine();
-        let at = |ms| known.began + Duration::from_millis(ms);
-        known.yielded(LONG_YIELD - Duration::from_nanos(1), at(20));
-        assert!(!known.holds_at(at(20)) && !known.has_turns.load(Ordering::Relaxed));
-        known.yielded(LONG_YIELD, at(20));
-        assert!(known.holds_at(at(20)) && known.has_turns.load(Ordering::Relaxed));
+        // A second ahead of the clock, so that the threads do not end before they are looked for.
+        let now = known.began + SECOND;
+        known.found.lock().since = Some([SECOND - WINDOW[0], processor_time()]);
+        known.yielded(LONG_YIELD - Duration::from_nanos(1), now);
+        assert!(!known.holds_at(now) && !known.has_turns.load(Ordering::Relaxed));
+        known.yielded(LONG_YIELD, now);
+        assert!(known.holds_at(now) && known.has_turns.load(Ordering::Relaxed));
         while known.has_turns.load(Ordering::Relaxed) {
             std::thread::sleep(Duration::from_millis(1));
         }
