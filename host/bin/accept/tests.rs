@@ -176,8 +176,10 @@ impl Drive {
                     let wanted = fs::read_to_string(device.join("driver_override")).unwrap();
                     // A plain file keeps what a shorter text does not cover.
                     let driver = if wanted.starts_with("vfio-pci") { "vfio-pci" } else { "nvme" };
-                    fs::remove_file(device.join("driver")).ok();
-                    symlink(format!("../../../bus/pci/drivers/{driver}"), device.join("driver")).unwrap();
+                    // Exchanged at once: whoever reads the link never finds none.
+                    let next = device.join("driver.next");
+                    symlink(format!("../../../bus/pci/drivers/{driver}"), &next).unwrap();
+                    fs::rename(&next, device.join("driver")).unwrap();
                 }
                 std::thread::sleep(Duration::from_millis(1));
             }
