@@ -2,16 +2,11 @@
 //! Each block carries its number, which is checked as its completion arrives.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use nvme_driver::{Driver, PAGE, Pair};
 use std::time::{Duration, Instant};
 use warpbell::memory::DmaRegion;
 use warpbell::soft::nvme::{SoftConfig, SoftController, Streaming};
 use warpbell::wire::nvme::{SqEntry, io, status};
-
-// Tests use the remaining functions of this module.
-#[allow(dead_code)]
-#[path = "../tests/common/nvme_driver.rs"]
-mod driver;
-use driver::{Driver, PAGE, Pair};
 
 const ENTRIES: u32 = 256;
 const BYTES: u64 = 64 << 20;
