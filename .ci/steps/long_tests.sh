@@ -35,6 +35,8 @@ step_families() {
   local features
   for features in "" storage shmem soft graph parquet doctor storage,soft shmem,soft graph,shmem; do
     echo "features: ${features:-none}"
+    # Tests have `internals`, and whoever embeds a family has not.
+    DOCS_RS=1 cargo check --locked -p warpbell --lib --no-default-features --features "cuda-12080,$features"
     DOCS_RS=1 cargo clippy --locked -p warpbell --all-targets --no-default-features --features "cuda-12080,$features" -- -D warnings
   done
   shown "cargo test --locked -p warpbell --lib --no-default-features --features cuda-12080,parquet -- graph::import::columnar graph::output_parquet"

@@ -10,6 +10,8 @@ mod functions;
 #[macro_use]
 mod harness;
 mod headers;
+// Tests of one family need a part of it.
+#[cfg_attr(not(all(feature = "storage", feature = "shmem", feature = "soft")), allow(dead_code))]
 mod image;
 mod mlx5;
 mod model;

@@ -42,9 +42,9 @@ mod transport;
 
 pub use config::{TargetConfig, TargetTransport};
 internal!(config::TargetFaults);
-#[cfg(feature = "shmem")]
-#[cfg(feature = "internals")]
+#[cfg(all(feature = "shmem", feature = "internals"))]
 pub use initiator::check;
+#[cfg(feature = "shmem")]
 internal!(initiator::connect);
 
 use crate::nvme::{Controller, Namespace, NvmeError, Ready};
