@@ -344,7 +344,8 @@ class explorer {
     unsigned char rest[32] = {};
     std::memcpy(rest, p, n);
     uint64_t all = 0;
-    for (uint64_t one : {a ^ word(rest), b ^ word(rest + 8), c ^ word(rest + 16), d ^ word(rest + 24)}) all = folded(all ^ folded(one, k), k);
+    for (uint64_t one : {a ^ word(rest), b ^ word(rest + 8), c ^ word(rest + 16), d ^ word(rest + 24)})
+      all = folded(all ^ folded(one, k), k);
     return all ? all : 1;
   }
   // Returns the halves of a product of 128 bits, combined.
