@@ -4,30 +4,32 @@
 
 use crate::harness;
 
-/// The queue core, on local controllers, on remote ones, and on those whose commands waiting threads execute. Arguments: a seed, and
-/// the kind.
+/// The queue core, on local controllers, on remote ones, and on those whose commands waiting threads execute. Arguments: a seed, the
+/// kind, and a scale of the number of rounds.
 mod queue {
     stress_tests! { "queue_stress.cpp":
-        under_thread_sanitizer_at_width_4: sanitized(4) ["1 local", "1 remote", "1 assisted"],
+        briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["1 local", "1 remote", "1 assisted"],
         ; long:
         at_width_1: plain(1) ["1 local", "1 remote", "1 assisted"],
-        at_width_4: plain(4) ["1 local", "1 remote", "1 assisted"],
+        at_width_4: plain(4) ["1 local 3", "1 remote 3", "1 assisted 3"],
         at_width_32: plain(32) ["1 local", "1 remote", "1 assisted"],
         under_thread_sanitizer_at_width_1: sanitized(1) ["1 local", "1 remote", "1 assisted"],
+        under_thread_sanitizer_at_width_4: sanitized(4) ["1 local 3", "1 remote 3", "1 assisted 3"],
         under_thread_sanitizer_at_width_32: sanitized(32) ["1 local", "1 remote", "1 assisted"],
     }
 }
 
-/// Send queues of RDMA adapters.
+/// Send queues of RDMA adapters. Arguments: a seed, and a scale of the number of rounds.
 mod send_queue {
     stress_tests! { "send_queue_stress.cpp":
-        under_thread_sanitizer_at_width_4: sanitized(4) [""],
+        briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["1"],
         ; long:
-        at_width_1: plain(1) [""],
-        at_width_4: plain(4) [""],
-        at_width_32: plain(32) [""],
-        under_thread_sanitizer_at_width_1: sanitized(1) [""],
-        under_thread_sanitizer_at_width_32: sanitized(32) [""],
+        at_width_1: plain(1) ["1"],
+        at_width_4: plain(4) ["1 2"],
+        at_width_32: plain(32) ["1"],
+        under_thread_sanitizer_at_width_1: sanitized(1) ["1"],
+        under_thread_sanitizer_at_width_4: sanitized(4) ["1 2"],
+        under_thread_sanitizer_at_width_32: sanitized(32) ["1"],
     }
 }
 
@@ -52,10 +54,10 @@ mod table {
         briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["1"],
         ; long:
         at_width_1: plain(1) ["8"],
-        at_width_4: plain(4) ["4"],
+        at_width_4: plain(4) ["10"],
         at_width_32: plain(32) ["1"],
         under_thread_sanitizer_at_width_1: sanitized(1) ["4"],
-        under_thread_sanitizer_at_width_4: sanitized(4) ["2"],
+        under_thread_sanitizer_at_width_4: sanitized(4) ["5"],
         under_thread_sanitizer_at_width_32: sanitized(32) ["1"],
     }
 }

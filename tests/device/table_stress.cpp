@@ -206,7 +206,7 @@ void grids(const setting& s, uint32_t warps, uint32_t rounds) {
   scratch sc(b, 0);
   std::mt19937_64 g(s.row_bytes * 31 + warps);
   for (uint32_t round = 1; round <= rounds * scale; ++round) {
-    const indices list = draw(g, round % 7 == 0 ? round % 3 : 1 + g() % fixture::most, s.rows, 1 + g() % 12);
+    const indices list = draw(g, round % 4 == 0 ? round % 3 : 1 + g() % fixture::most, s.rows, 1 + g() % 12);
     sc.view.epoch = round;
     const uint64_t before = b.reads(), rows_before = b.sum(&wb_table_stats::device_reads);
     std::memset(b.out(0), 0xee, b.out_bytes());
@@ -464,7 +464,9 @@ void failures() {
 int main(int argc, char** argv) {
   if (argc > 1) scale = static_cast<uint32_t>(std::atoi(argv[1]));
   const uint32_t warps = width == 32 ? 2 : 4;
-  const uint32_t rounds = width == 1 ? 60 : width == 4 ? 10 : 2;
+  const uint32_t rounds = width == 1 ? 60 : width == 4 ? 4 : 2;
+  // Enough that a hit loses its frame in each run.
+  const uint32_t many = width == 1 ? 240 : width == 4 ? 40 : 8;
   for (const bool bounce : {true, false}) {
     for (const uint32_t devices : {1u, 2u}) {
       for (const uint32_t bytes : {512u, 64u, 400u, 1536u, 5120u, 6004u}) {
@@ -481,9 +483,9 @@ int main(int argc, char** argv) {
   setting cached;
   cached.rows = 200;
   cached.near_sets = 1;
-  warps_of_their_own(cached, warps, rounds * 4);
+  warps_of_their_own(cached, warps, many);
   cached.row_bytes = 100;
-  warps_of_their_own(cached, warps, rounds * 4);
+  warps_of_their_own(cached, warps, many);
   cached.far_sets = 4;
   cached.hot = 7;
   grids(cached, warps, rounds * 4);

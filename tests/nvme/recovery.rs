@@ -272,13 +272,13 @@ fn a_slow_drive_is_recovered_and_its_commands_submitted_again() {
 
 #[test]
 fn a_run_on_a_slow_drive_ends_and_can_be_repeated() {
-    let Some((_file, attachment)) = qemu(",throttle-iops=2") else { return };
+    let Some((_file, attachment)) = qemu(",throttle-iops=4") else { return };
     let engine = Engine::cpu().unwrap();
     let drive = Drive::attach(attachment, None).unwrap();
     let volume = Volume::on(&engine, [drive]).queues(2).depth(8).deadline(SHORT).build().unwrap();
     let buffer = volume.allocate_data(8 * 4096).unwrap();
     let run = || volume.start_read(0, 64, 8, &buffer).unwrap().finish_within(BOUND);
-    let Err(RunError::Operations { errors, .. }) = run() else { panic!("eight commands take seconds") };
+    let Err(RunError::Operations { errors, .. }) = run() else { panic!("eight commands take two seconds") };
     assert!(errors.iter().any(|e| e.outcome == Outcome::TimedOut), "{errors:?}");
     let report = volume.recover().unwrap();
     let commands = &report.devices[0].commands;

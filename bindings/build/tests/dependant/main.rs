@@ -67,7 +67,7 @@ fn nvcc_compiles_for_the_architectures_it_knows() {
         ".include(\"more\").define(\"TILE\", \"7\").nvcc_flag(\"--expt-x\")",
     );
     let nvcc = package.stand_in_nvcc();
-    package.set("NVCC", &nvcc).cargo(&["build"]).has(true, &["compiled [80, 90] with Some(\"99.1\")"]);
+    package.set("NVCC", &nvcc).cargo(&["check"]).has(true, &["compiled [80, 90] with Some(\"99.1\")"]);
     let log = package.nvcc_log();
     assert_eq!(log.len(), 1, "{log:?}");
     let headers = format!("-I {}", root().join("kernels/include").display());
@@ -85,8 +85,8 @@ fn nvcc_compiles_for_the_architectures_it_knows() {
     }
     assert!(package.module().contains("FAT_BINARY: Option<&[u8]> = Some(include_bytes!("), "{}", package.module());
     // The environment is stronger than the build script. An architecture that nvcc does not know is named.
-    package.set("WARPBELL_CUDA_ARCHS", "90").cargo(&["build"]).has(true, &["compiled [90]"]);
-    package.set("WARPBELL_CUDA_ARCHS", "90,101").cargo(&["build"]).has(
+    package.set("WARPBELL_CUDA_ARCHS", "90").cargo(&["check"]).has(true, &["compiled [90]"]);
+    package.set("WARPBELL_CUDA_ARCHS", "90,101").cargo(&["check"]).has(
         false,
         &["bin/nvcc 99.1 does not compile for sm_101; it knows sm_75, sm_80, sm_90; choose", "WARPBELL_CUDA_ARCHS"],
     );
@@ -100,13 +100,13 @@ fn nvcc_is_found_as_documented() {
     // With a folder that has no nvcc, the next place is asked.
     let toolkit = package.folder.clone();
     package.set("CUDA_HOME", "/nowhere").set("CUDA_PATH", toolkit);
-    package.cargo(&["build"]).has(true, &["compiled [75] with Some(\"99.1\")"]);
+    package.cargo(&["check"]).has(true, &["compiled [75] with Some(\"99.1\")"]);
     package.set("NVCC", "/nowhere/nvcc");
     package
-        .cargo(&["build"])
+        .cargo(&["check"])
         .has(false, &["error: NVCC is `/nowhere/nvcc`, which is not a program; set NVCC to the path"]);
     package.set("NVCC", nvcc);
-    package.cargo(&["build"]).has(true, &["compiled [75]"]);
+    package.cargo(&["check"]).has(true, &["compiled [75]"]);
     assert_eq!(package.nvcc_log().len(), 1, "the same command was run again");
 }
 
@@ -115,7 +115,7 @@ fn separate_fat_binaries_have_the_image_too() {
     let mut package = Package::of_kernels_alone("separate", ".file(\"other.cu\").separate_fat_binaries(true)");
     package.write("other.cu", "#include <warpbell/kernel.h>\nWB_KERNEL void other() {}\nWB_EXPORT(other)\n");
     let nvcc = package.stand_in_nvcc();
-    package.set("NVCC", nvcc).cargo(&["build"]).has(true, &["compiled [80, 90]"]);
+    package.set("NVCC", nvcc).cargo(&["check"]).has(true, &["compiled [80, 90]"]);
     let module = package.module();
     for name in ["kernels-scale.fatbin", "other.fatbin", "image.fatbin"] {
         assert!(module.contains(name), "{module}");
@@ -166,7 +166,7 @@ fn warnings_are_shown_or_end_the_build() {
     let kernel = format!("static int unused_number;\n{}", package::KERNEL);
     let package = Package::of_kernels_alone("warnings", "");
     package.write("kernels/scale.cu", &kernel);
-    package.cargo(&["build"]).has(true, &["warning: warnings@0.1.0:", "unused_number"]);
+    package.cargo(&["check"]).has(true, &["warning: warnings@0.1.0:", "unused_number"]);
     let package = Package::of_kernels_alone("no_warnings", ".warnings_as_errors(true)");
     package.write("kernels/scale.cu", &kernel);
     package.cargo(&["build"]).has(false, &["failed to compile", "unused_number"]);

@@ -35,7 +35,7 @@ impl Outcome {
     }
 }
 
-/// A package with kernels. All packages share a target folder, which later runs of the tests use again.
+/// A package with kernels. The target folder is that of this repository: with its profile, most dependencies are there already.
 pub struct Package {
     pub folder: PathBuf,
     environment: Vec<(&'static str, OsString)>,
@@ -51,7 +51,7 @@ impl Package {
             "Cargo.toml",
             &format!(
                 "[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dependencies]\n{dependencies}\n\n\
-                 [build-dependencies]\nwarpbell-build = {{ path = {:?} }}\n\n[workspace]\n",
+                 [build-dependencies]\nwarpbell-build = {{ path = {:?} }}\n\n[profile.dev]\ndebug = \"line-tables-only\"\n\n[workspace]\n",
                 root().join("bindings/build")
             ),
         );
@@ -137,7 +137,8 @@ done
             command.env_remove(variable);
         }
         command.args(arguments).arg("--offline").current_dir(&self.folder);
-        command.env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("target"));
+        command
+            .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("cargo's target folder"));
         command.env("PATH", self.path_without_nvcc()).envs(self.environment.iter().cloned());
         let output = command.output().expect("cargo, which runs these tests");
         let text = format!("{}{}", String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));

@@ -473,9 +473,9 @@ static void two_threads(wb_engine_t* engine) {
   // A batch that another thread finishes has not ended before its reads have.
   volume = memory_volume(engine, "soft:mem:1M,latency=20ms", "direct");
   table = store_words(volume, "words", ROWS, EACH);
-  static uint64_t numbers[ROWS];
-  for (uint64_t i = 0; i < ROWS; ++i) numbers[i] = i;
-  const wb_row_indices indices = list_of(numbers, ROWS);
+  uint64_t numbers[BATCH];
+  numbers_of(0, numbers);
+  const wb_row_indices indices = list_of(numbers, BATCH);
   wb_batch_t* batch = NULL;
   OK(wb_table_prefetch(table, &indices, &batch));
   CHECK(pthread_create(&threads[0], NULL, finish, batch) == 0);
