@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use warpbell::doctor::Require;
 use warpbell::graph::LEAST_TOLERANCE;
-use warpbell::graph::import::{DEFAULT_SEED, FileFormat};
+use warpbell::graph::import::{DEFAULT_SEED, FileFormat, Precision};
 use warpbell::graph::stored::GraphName;
 use warpbell::nvme::RetryBudget;
 use warpbell::units::{Bytes, BytesOrShare, parse_duration};
@@ -170,10 +170,8 @@ pub enum GraphCommand {
         /// Bucket width, in units of edge weight [default: chosen from the weights]
         #[arg(long, value_name = "W", value_parser = tolerance)]
         delta: Option<f64>,
-        /// Edge weights: the input's (1 where it has none; random integers on generated graphs), or random ones from
-        /// --seed
-        #[arg(long, value_enum, default_value_t = Weights::Input)]
-        weights: Weights,
+        #[command(flatten)]
+        weights: WeightArgs,
         #[command(flatten)]
         sources: SourceArgs,
         #[command(flatten)]
@@ -292,6 +290,9 @@ pub struct ImportArgs {
     /// Edge weights to store
     #[arg(long, value_enum, default_value_t = ImportWeights::Auto)]
     pub weights: ImportWeights,
+    /// Type of real weights
+    #[arg(long, value_enum, value_name = "TYPE", default_value_t = WeightsType::Auto)]
+    pub weights_type: WeightsType,
     /// Seed of generators and random weights
     #[arg(long, value_name = "N", default_value_t = DEFAULT_SEED)]
     pub seed: u64,
@@ -480,6 +481,40 @@ pub enum Weights {
     Integers,
     /// Uniform real numbers in [0, 1)
     Reals,
+}
+
+/// Edge weights for shortest paths, and their type.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct WeightArgs {
+    /// Edge weights: the input's (1 where it has none; random integers on generated graphs), or random ones from --seed
+    #[arg(long, value_enum, default_value_t = Weights::Input)]
+    pub weights: Weights,
+    /// Type of real weights
+    #[arg(long, value_enum, value_name = "TYPE", default_value_t = WeightsType::Auto)]
+    pub weights_type: WeightsType,
+}
+
+/// Type of the input's real weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WeightsType {
+    /// f32 if each weight is exactly such a number, otherwise f64
+    Auto,
+    /// 32 bits: weights are rounded
+    F32,
+    /// 64 bits
+    F64,
+}
+
+impl WeightsType {
+    /// Returns the precision with which weights are kept.
+    pub fn precision(self) -> Precision {
+        match self {
+            Self::Auto => Precision::Auto,
+            Self::F32 => Precision::Single,
+            Self::F64 => Precision::Double,
+        }
+    }
 }
 
 /// Access pattern of `bench nvme`, by fio's names.

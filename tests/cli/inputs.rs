@@ -9,7 +9,7 @@ fn rounded_weights_are_shown_and_results_are_checked_against_the_file() {
     let folder = folder();
     let file = write(&folder, "f.wel", "1 2 16777217.0\n1 3 16777216.0\n3 2 0.5\n");
     let note = "weights are rounded to 32 bits: 16777217 on line 1 becomes 16777216, the first of them; the largest difference is 1";
-    let job = ["graph", "sssp", &file, "--source", "1"];
+    let job = ["graph", "sssp", &file, "--source", "1", "--weights-type", "f32"];
     let text = succeeds(&job);
     mentions(&text, &[&format!("\nnote: {note}\n"), "verified (GAP rules), and by the file's weights within 6.1e-8\n"]);
     let report: Value = serde_json::from_str(&succeeds(&[&job[..], &["--json", "-"]].concat())).unwrap();
@@ -27,11 +27,48 @@ fn rounded_weights_are_shown_and_results_are_checked_against_the_file() {
 
     let device = format!("soft:{}/graphs.img", name(folder.path()));
     let import = |graph, more: &[&str]| {
-        succeeds(&[&["graph", "import", &file, "--name", graph, "--device", &device], more].concat())
+        let import = ["graph", "import", &file, "--name", graph, "--device", &device, "--weights-type", "f32"];
+        succeeds(&[&import, more].concat())
     };
     mentions(&import("a", &[]), &[&format!("\nnote: {note}\n"), "stored:a on "]);
     let report: Value = serde_json::from_str(&import("b", &["--json", "-"])).unwrap();
     assert_eq!(report["graph"]["notices"], serde_json::json!([note]));
+}
+
+#[test]
+fn weights_that_32_bits_do_not_hold_have_64() {
+    let folder = folder();
+    let text = "1 2 123456789\n1 3 0.5\n3 4 1.79e308\n";
+    let file = write(&folder, "f.wel", text);
+    let device = format!("soft:{}/graphs.img", name(folder.path()));
+    let imported = succeeds(&["graph", "import", &file, "--name", "a", "--device", &device]);
+    assert!(!imported.contains("note: "), "{imported}");
+    let out = write(&folder, "out.wel", "");
+    succeeds(&["graph", "export", "stored:a", "--device", &device, "--out", &out]);
+    let exported = fs::read_to_string(&out).unwrap();
+    let weights: Vec<f64> =
+        exported.lines().filter(|l| !l.starts_with('#')).map(|l| l.split_whitespace().last().unwrap().parse().unwrap()).collect();
+    assert_eq!(weights, [123_456_789.0, 0.5, 1.79e308], "{exported}");
+    for (input, more) in [("stored:a", &["--device", &device, "--verify"][..]), (&file, &[])] {
+        let distances = write(&folder, "distances.txt", "");
+        let text = succeeds(&[&["graph", "sssp", input, "--source", "1", "--out", &distances], more].concat());
+        mentions(&text, &["verified (GAP rules)\n"]);
+        let lines = fs::read_to_string(&distances).unwrap();
+        let found: Vec<f64> = lines.lines().map(|l| l.split_whitespace().last().unwrap().parse().unwrap()).collect();
+        assert_eq!(found, [0.0, 123_456_789.0, 0.5, 1.79e308], "{lines}");
+    }
+    // Where 32 bits are asked for, a weight that they do not reach is an error, and the others are rounded.
+    let refused = fails(&["graph", "sssp", &file, "--source", "1", "--weights-type", "f32"]);
+    mentions(&refused, &["1.79e308", "line 3", "does not fit into 32 bits", "64 bits"]);
+    let fits = write(&folder, "g.wel", "1 2 0.5\n2 3 4\n");
+    let report: Value =
+        serde_json::from_str(&succeeds(&["graph", "import", &fits, "--name", "b", "--device", &device, "--json", "-"])).unwrap();
+    assert_eq!(report["graph"]["weights"], "real weights (32-bit)", "{report}");
+    let wide: Value = serde_json::from_str(&succeeds(&[
+        "graph", "import", &fits, "--name", "c", "--device", &device, "--weights-type", "f64", "--json", "-",
+    ]))
+    .unwrap();
+    assert_eq!(wide["graph"]["weights"], "real weights (64-bit)", "{wide}");
 }
 
 #[test]

@@ -270,6 +270,21 @@
 #define WB_WEIGHTS_RANDOM_REALS 4
 
 /**
+ * Real weights have 32 bits if each weight of the input is exactly such a number, otherwise 64.
+ */
+#define WB_WEIGHTS_TYPE_AUTO 0
+
+/**
+ * Real weights have 64 bits.
+ */
+#define WB_WEIGHTS_TYPE_F64 1
+
+/**
+ * Real weights are rounded to 32 bits.
+ */
+#define WB_WEIGHTS_TYPE_F32 2
+
+/**
  * Progress: reading and decompressing, in compressed bytes.
  */
 #define WB_STAGE_DECOMPRESS 0
@@ -819,9 +834,9 @@ typedef struct wb_graph_options {
    */
   uint32_t weights;
   /**
-   * 1 for real weights of 64 bits instead of 32.
+   * Type of real weights: `WB_WEIGHTS_TYPE_AUTO`, `WB_WEIGHTS_TYPE_F64` or `WB_WEIGHTS_TYPE_F32`.
    */
-  uint32_t double_weights;
+  uint32_t weights_type;
   /**
    * 1 for neighbours of 64 bits even where 32 suffice.
    */

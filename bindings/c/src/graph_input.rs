@@ -37,6 +37,13 @@ pub const WB_WEIGHTS_RANDOM_INTEGERS: u32 = 3;
 /// Uniform real numbers in [0, 1).
 pub const WB_WEIGHTS_RANDOM_REALS: u32 = 4;
 
+/// Real weights have 32 bits if each weight of the input is exactly such a number, otherwise 64.
+pub const WB_WEIGHTS_TYPE_AUTO: u32 = 0;
+/// Real weights have 64 bits.
+pub const WB_WEIGHTS_TYPE_F64: u32 = 1;
+/// Real weights are rounded to 32 bits.
+pub const WB_WEIGHTS_TYPE_F32: u32 = 2;
+
 /// Progress: reading and decompressing, in compressed bytes.
 pub const WB_STAGE_DECOMPRESS: u32 = 0;
 /// Progress: reading and parsing, in bytes.
@@ -70,8 +77,8 @@ pub struct wb_graph_options {
     pub orientation: u32,
     /// Weights: `WB_WEIGHTS_IGNORE` to `WB_WEIGHTS_RANDOM_REALS`. Shortest paths need them.
     pub weights: u32,
-    /// 1 for real weights of 64 bits instead of 32.
-    pub double_weights: u32,
+    /// Type of real weights: `WB_WEIGHTS_TYPE_AUTO`, `WB_WEIGHTS_TYPE_F64` or `WB_WEIGHTS_TYPE_F32`.
+    pub weights_type: u32,
     /// 1 for neighbours of 64 bits even where 32 suffice.
     pub wide: u32,
     /// 1 replaces a stored graph of the name, for `wb_graph_import`.
@@ -147,16 +154,15 @@ pub(crate) fn load_options<'a>(options: &'a wb_graph_options) -> Result<LoadOpti
         WeightMode::RandomIntegers,
         WeightMode::RandomReals,
     ];
+    const TYPES: &[Precision] = &[Precision::Auto, Precision::Double, Precision::Single];
     let mut made = LoadOptions::default()
         .ids(choice(IDS, options.ids, "ids", "WB_IDS_AUTO, WB_IDS_NUMBERS or WB_IDS_NAMES")?)
         .orientation(choice(EDGES, options.orientation, "orientation", "WB_EDGES_AUTO, _DIRECTED or _UNDIRECTED")?)
         .weights(choice(WEIGHTS, options.weights, "weights", "WB_WEIGHTS_IGNORE to WB_WEIGHTS_RANDOM_REALS")?)
+        .precision(choice(TYPES, options.weights_type, "weights_type", "WB_WEIGHTS_TYPE_AUTO, _F64 or _F32")?)
         .wide(options.wide != 0)
         .keep_self_loops(options.drop_self_loops == 0)
         .memory((options.memory != 0).then_some(options.memory));
-    if options.double_weights != 0 {
-        made = made.precision(Precision::Double);
-    }
     if options.seed != 0 {
         made = made.seed(options.seed);
     }

@@ -46,7 +46,7 @@ struct Reading {
     vertices: Option<u64>,
     orientation: Orientation,
     weights: WeightMode,
-    precision: Option<Precision>,
+    precision: Precision,
     keep_self_loops: bool,
     seed: Option<u64>,
     memory: Option<u64>,
@@ -73,7 +73,7 @@ impl Reading {
             vertices: None,
             orientation: Orientation::Auto,
             weights: WeightMode::IfPresent,
-            precision: None,
+            precision: Precision::Auto,
             keep_self_loops: true,
             seed: None,
             memory: None,
@@ -91,7 +91,7 @@ impl Reading {
                 "vertices" => made.vertices = value.extract()?,
                 "orientation" => made.orientation = one_of(&word()?, &name, ORIENTATIONS)?,
                 "weights" => made.weights = one_of(&word()?, &name, WEIGHTS)?,
-                "double_weights" => made.precision = value.extract::<bool>()?.then_some(Precision::Double),
+                "weights_type" => made.precision = one_of(&word()?, &name, WEIGHT_TYPES)?,
                 "self_loops" => made.keep_self_loops = value.extract()?,
                 "seed" => made.seed = value.extract()?,
                 "memory" => made.memory = value.extract()?,
@@ -99,7 +99,7 @@ impl Reading {
                 _ => {
                     let text = format!(
                         "`{name}` is no option of an input; there are format, ids, columns, vertices, orientation, weights, \
-                         double_weights, self_loops, seed, memory and temp_dir"
+                         weights_type, self_loops, seed, memory and temp_dir"
                     );
                     return Err(crate::error::wrong_type(text));
                 }
@@ -121,13 +121,11 @@ impl Reading {
             .vertices(self.vertices)
             .orientation(self.orientation)
             .weights(self.weights)
+            .precision(self.precision)
             .keep_self_loops(self.keep_self_loops)
             .memory(self.memory)
             .temp_dir(self.temp_dir.as_deref())
             .progress(Some(&report));
-        if let Some(precision) = self.precision {
-            options = options.precision(precision);
-        }
         if let Some(seed) = self.seed {
             options = options.seed(seed);
         }
@@ -150,6 +148,9 @@ const WEIGHTS: &[(&str, WeightMode)] = &[
     ("random-integers", WeightMode::RandomIntegers),
     ("random-reals", WeightMode::RandomReals),
 ];
+
+const WEIGHT_TYPES: &[(&str, Precision)] =
+    &[("auto", Precision::Auto), ("f32", Precision::Single), ("f64", Precision::Double)];
 
 fn name_of(stage: Stage) -> &'static str {
     match stage {
@@ -328,7 +329,7 @@ impl Graph {
     ///
     /// ``options`` are ``format``, ``ids`` (auto, numbers, names), ``columns`` (such as ``"src=a,dst=b,weight=c"``), ``vertices``,
     /// ``orientation`` (auto, directed, undirected), ``weights`` (if-present, ignore, input, random-integers, random-reals),
-    /// ``double_weights``, ``self_loops``, ``seed``, ``memory`` and ``temp_dir``.
+    /// ``weights_type`` (auto, f32, f64), ``self_loops``, ``seed``, ``memory`` and ``temp_dir``.
     #[staticmethod]
     #[pyo3(signature = (engine, input, *, edges = "device", cache = None, progress = None, **options))]
     fn load(

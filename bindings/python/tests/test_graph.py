@@ -144,11 +144,15 @@ def test_inputs_are_loaded_with_options(engine, tmp_path):
     graph = warpbell.Graph.load(engine, tmp_path / "numbers.txt", format="el", orientation="directed", ids="numbers", edges="host")
     assert graph.id(graph.vertex(20)) == 20 and graph.directed
     (tmp_path / "own.csv").write_text("a,b,km\n1,2,0.1\n2,3,4\n")
-    graph = warpbell.Graph.load(engine, tmp_path / "own.csv", columns="src=a,dst=b,weight=km", vertices=9)
+    columns = "src=a,dst=b,weight=km"
+    graph = warpbell.Graph.load(engine, tmp_path / "own.csv", columns=columns, vertices=9, weights_type="f32")
     assert (graph.vertices, graph.weighted) == (9, True)
     assert len(graph.notices) == 1 and graph.notices[0].startswith("weights are rounded to 32 bits: 0.1 on line 2")
-    exact = warpbell.Graph.load(engine, tmp_path / "own.csv", columns="src=a,dst=b,weight=km", double_weights=True)
+    exact = warpbell.Graph.load(engine, tmp_path / "own.csv", columns=columns)
     assert (exact.vertices, exact.notices) == (3, [])
+    assert exact.sssp(exact.vertex(1)).distance.numpy().tolist() == [0, 0.1, 4.1]
+    with pytest.raises(warpbell.InvalidError, match="weights_type is `f16`; use one of auto, f32, f64"):
+        warpbell.Graph.load(engine, tmp_path / "own.csv", columns=columns, weights_type="f16")
     with pytest.raises(warpbell.InvalidError, match="columns: `a` names no columns"):
         warpbell.Graph.load(engine, tmp_path / "own.csv", columns="a")
     with pytest.raises(TypeError, match="`orient` is no option"):

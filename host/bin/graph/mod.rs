@@ -15,7 +15,7 @@ pub use subject::Described;
 use store::Store;
 use subject::Subject;
 
-use crate::args::{GraphArgs, GraphCommand, SourceArgs, Weights, WorldArgs};
+use crate::args::{GraphArgs, GraphCommand, SourceArgs, WeightArgs, Weights, WeightsType, WorldArgs};
 use crate::interrupt::Interrupt;
 use crate::output::{Failure, Text};
 use crate::progress::Loading;
@@ -25,6 +25,7 @@ use crate::workloads::report::{Report, nanoseconds};
 use crate::{device, engine, output, partitioned, world};
 use serde_json::json;
 use std::time::Instant;
+use warpbell::graph::import::Precision;
 use warpbell::graph::stored::GraphName;
 use warpbell::graph::verify::{self, VerifyError};
 use warpbell::graph::{
@@ -38,7 +39,7 @@ pub enum Algorithm {
     Bfs,
     Components,
     PageRank(PageRankOptions),
-    Sssp(SsspOptions, Weights),
+    Sssp(SsspOptions, WeightArgs),
 }
 
 /// An algorithm with its memory, for any number of runs.
@@ -256,7 +257,10 @@ impl Job {
     pub fn stored(&self) -> Result<Option<GraphName>, Failure> {
         let args = &self.graph;
         let Some(name) = subject::stored_name(&args.input)? else { return Ok(None) };
-        let weights = matches!(self.algorithm, Algorithm::Sssp(_, Weights::Integers | Weights::Reals));
+        let weights = match &self.algorithm {
+            Algorithm::Sssp(_, weights) => (weights.weights != Weights::Input, weights.weights_type != WeightsType::Auto),
+            _ => (false, false),
+        };
         let given = [
             ("--format", args.format.is_some()),
             ("--names", args.ids.names),
@@ -267,7 +271,8 @@ impl Job {
             ("--directed", args.directed),
             ("--undirected", args.undirected),
             ("--page-checksums", args.page_checksums),
-            ("--weights", weights),
+            ("--weights", weights.0),
+            ("--weights-type", weights.1),
         ];
         match given.into_iter().find(|(_, given)| *given) {
             Some((option, _)) => {
@@ -286,6 +291,17 @@ impl Job {
         let args = &self.graph;
         let bar = Loading::new();
         let advance = |p| bar.advance(p);
+        let (weights, precision) = match &self.algorithm {
+            Algorithm::Sssp(_, choice) => {
+                let weights = match choice.weights {
+                    Weights::Input => WeightMode::Input,
+                    Weights::Integers => WeightMode::RandomIntegers,
+                    Weights::Reals => WeightMode::RandomReals,
+                };
+                (weights, choice.weights_type.precision())
+            }
+            _ => (WeightMode::Ignore, Precision::Auto),
+        };
         let mut loaded = subject::load(
             &args.input,
             &LoadOptions::default()
@@ -294,14 +310,10 @@ impl Job {
                 .columns(args.ids.columns.as_ref())
                 .vertices(args.ids.vertices)
                 .orientation(orientation(args.directed, args.undirected))
-                .weights(match self.algorithm {
-                    Algorithm::Sssp(_, Weights::Input) => WeightMode::Input,
-                    Algorithm::Sssp(_, Weights::Integers) => WeightMode::RandomIntegers,
-                    Algorithm::Sssp(_, Weights::Reals) => WeightMode::RandomReals,
-                    _ => WeightMode::Ignore,
-                })
+                .weights(weights)
+                .precision(precision)
                 // The check of the results uses the values of the file.
-                .exact_weights(matches!(self.algorithm, Algorithm::Sssp(_, Weights::Input)) && !args.no_verify)
+                .exact_weights(weights == WeightMode::Input && !args.no_verify)
                 .keep_self_loops(matches!(self.algorithm, Algorithm::PageRank(_)))
                 .seed(args.seed)
                 .memory(args.memory.map(|bytes| bytes.0))

@@ -192,7 +192,8 @@ impl Job {
             }
             Algorithm::Sssp(options, weights) => {
                 config["delta"] = json!(options.delta);
-                config["weights"] = json!(weights);
+                config["weights"] = json!(weights.weights);
+                config["weights_type"] = json!(weights.weights_type);
             }
         }
         if let Some(s) = &store.storage {

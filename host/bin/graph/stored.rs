@@ -100,6 +100,7 @@ fn load(args: &ImportArgs) -> Result<GraphToStore, Failure> {
         .vertices(args.ids.vertices)
         .orientation(graph::orientation(args.directed, args.undirected))
         .weights(weights)
+        .precision(args.weights_type.precision())
         // PageRank uses them; the other algorithms ignore them.
         .keep_self_loops(true)
         .seed(args.seed)

@@ -126,9 +126,17 @@ pub enum LineFault {
         /// The word.
         found: String,
     },
-    /// A weight that is NaN, infinite, or too large for the precision.
+    /// A weight that is NaN or infinite, also after it was read: a number of 64 bits is at most 1.8e308.
     #[error("weight {found} is not a finite number")]
     NotFinite {
+        /// The word.
+        found: String,
+    },
+    /// A weight that is too large for 32 bits, where these were asked for ([`Precision::Single`](super::Precision::Single)).
+    #[error(
+        "weight {found} does not fit into 32 bits, whose largest number is 3.4028235e38; choose 64 bits, or leave the type of weights to the input"
+    )]
+    BeyondSingle {
         /// The word.
         found: String,
     },

@@ -192,6 +192,25 @@ fn rounded_weights_are_named_with_the_first_line_and_the_largest_difference() {
 }
 
 #[test]
+fn weights_that_32_bits_do_not_hold_have_64() {
+    let weights = |text| read("f.wel", text, &WEIGHTED.precision(Precision::Auto).exact_weights(true)).unwrap();
+    for (text, expected) in [
+        ("1 2 0.5\n1 3 4\n", Weights::F32(vec![0.5, 4.0])),
+        ("1 2 0.1\n1 3 4\n", Weights::F64(vec![0.1, 4.0])),
+        ("1 2 0.5\n1 3 123456789\n", Weights::F64(vec![0.5, 123_456_789.0])),
+        ("1 2 0.5\n1 3 1.79e308\n", Weights::F64(vec![0.5, 1.79e308])),
+        ("1 2 0.5\n1 3 1e-310\n", Weights::F64(vec![0.5, 1e-310])),
+        ("1 2 3\n1 3 123456789\n", Weights::U32(vec![3, 123_456_789])),
+    ] {
+        let loaded = weights(text);
+        assert_eq!((loaded.csr.weights(), loaded.exact_weights), (Some(&expected), None), "{text}");
+        assert_eq!(loaded.notices, [], "{text}");
+    }
+    let refused = read("f.wel", "1 2 0.5\n1 3 1.79e308\n", &WEIGHTED).unwrap_err().to_string();
+    assert!(refused.contains("line 2") && refused.contains("1.79e308 does not fit into 32 bits"), "{refused}");
+}
+
+#[test]
 fn exact_weights_are_left_out_where_memory_is_short() {
     let text: String = (0..1000).map(|i| format!("{i} {} 0.1\n", i + 1)).collect();
     let with = |memory| read("f.wel", &text, &WEIGHTED.exact_weights(true).memory(Some(memory)));

@@ -75,8 +75,10 @@ impl WeightMode {
 /// Precision of real weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Precision {
-    /// 32 bits.
+    /// 32 bits if each weight of the input is exactly such a number, otherwise 64. Random weights have 32.
     #[default]
+    Auto,
+    /// 32 bits. Weights are rounded ([`Notice::Rounded`](super::Notice::Rounded)).
     Single,
     /// 64 bits.
     Double,
@@ -182,7 +184,7 @@ impl Default for LoadOptions<'_> {
             vertices: None,
             orientation: Orientation::Auto,
             weights: WeightMode::Ignore,
-            precision: Precision::Single,
+            precision: Precision::Auto,
             exact_weights: false,
             keep_self_loops: false,
             wide: false,

@@ -104,18 +104,17 @@ impl RawEdges {
     /// Parses and stores a weight of a line for the edge that is stored with it.
     pub(crate) fn push_weight(&mut self, word: &[u8], line: u64, precision: Precision) -> Result<(), LineFault> {
         let weight = text::weight(word)?;
-        self.push_parsed(weight, line, precision).map_err(|_| LineFault::NotFinite { found: text::quote(word) })
+        self.push_parsed(weight, line, precision).map_err(|_| LineFault::BeyondSingle { found: text::quote(word) })
     }
 
-    /// Stores a weight of a line for the edge that is stored with it. The only fault is a real number beyond the
-    /// precision.
+    /// Stores a weight of a line for the edge that is stored with it. The only fault is [`LineFault::BeyondSingle`].
     pub(crate) fn push_parsed(&mut self, weight: Weight, line: u64, precision: Precision) -> Result<(), LineFault> {
         self.rounding.add(line, weight);
         if let Weight::Real(value) = weight
             && precision == Precision::Single
             && !(value as f32).is_finite()
         {
-            return Err(LineFault::NotFinite { found: value.to_string() });
+            return Err(LineFault::BeyondSingle { found: value.to_string() });
         }
         match (&mut self.weights, weight) {
             (RawWeights::Integer(list), Weight::Integer(w)) => list.push(w),
@@ -269,7 +268,9 @@ pub(super) struct Numbered {
     weighted: bool,
     /// True if weights of the input are real numbers.
     pub real: bool,
-    /// True if real weights are kept in 64 bits, too.
+    /// True if real weights have 64 bits.
+    pub double: bool,
+    /// True if real weights that are rounded to 32 bits are kept in 64, too.
     exact: bool,
     bytes: u64,
 }
@@ -306,6 +307,11 @@ impl Numbered {
             format: read.format,
             path: read.path,
             real,
+            double: match options.precision {
+                Precision::Auto => pieces.rounding().first.is_some(),
+                Precision::Single => false,
+                Precision::Double => true,
+            },
             exact: options.exact_weights && real && is_rounded(options, &pieces),
             pieces,
             numbers,
@@ -350,17 +356,17 @@ impl Numbered {
     }
 
     /// Returns the bytes of a weight that was read, as lists are built with it.
-    pub(super) fn weight_width(&self, options: &LoadOptions<'_>) -> u64 {
-        match (self.weighted, self.real, self.build_precision(options)) {
-            (false, ..) => 0,
-            (true, true, Precision::Double) => 8,
-            (true, ..) => 4,
+    pub(super) fn weight_width(&self) -> u64 {
+        match self.weighted {
+            false => 0,
+            true if self.real && self.is_built_double() => 8,
+            true => 4,
         }
     }
 
-    /// Returns the precision with which lists are built.
-    fn build_precision(&self, options: &LoadOptions<'_>) -> Precision {
-        if self.exact { Precision::Double } else { options.precision }
+    /// Returns true if lists are built with real weights of 64 bits.
+    fn is_built_double(&self) -> bool {
+        self.double || self.exact
     }
 
     /// Returns what a user should see of the conversion.
@@ -376,8 +382,8 @@ impl Numbered {
     }
 
     /// Returns the bytes of memory that [`Numbered::build`] takes.
-    pub(super) fn peak_bytes(&self, options: &LoadOptions<'_>) -> u128 {
-        let (vertices, weights) = (self.numbers.ids().len(), self.weight_width(options));
+    pub(super) fn peak_bytes(&self) -> u128 {
+        let (vertices, weights) = (self.numbers.ids().len(), self.weight_width());
         let names = if self.translation.is_some() { self.id_bytes() } else { 0 };
         // The rounded weights are beside those in 64 bits when the lists are built.
         let rounded = if self.exact { 4 * self.arcs() } else { 0 };
@@ -431,16 +437,16 @@ impl Numbered {
     /// Makes the graph in memory.
     pub(super) fn build(self, options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
         let notices = self.notices(options);
-        let kind = (self.weight_width(options), self.real, self.build_precision(options), self.wide);
+        let kind = (self.weight_width(), self.real, self.is_built_double(), self.wide);
         let (csr, self_loops, duplicates) = match kind {
             (0, _, _, false) => self.lists::<u32, ()>(options, |_, _| ()),
             (0, _, _, true) => self.lists::<u64, ()>(options, |_, _| ()),
             (_, false, _, false) => self.lists::<u32, u32>(options, RawEdges::integer),
             (_, false, _, true) => self.lists::<u64, u32>(options, RawEdges::integer),
-            (_, true, Precision::Single, false) => self.lists::<u32, f32>(options, |piece, i| piece.real(i) as f32),
-            (_, true, Precision::Single, true) => self.lists::<u64, f32>(options, |piece, i| piece.real(i) as f32),
-            (_, true, Precision::Double, false) => self.lists::<u32, f64>(options, RawEdges::real),
-            (_, true, Precision::Double, true) => self.lists::<u64, f64>(options, RawEdges::real),
+            (_, true, false, false) => self.lists::<u32, f32>(options, |piece, i| piece.real(i) as f32),
+            (_, true, false, true) => self.lists::<u64, f32>(options, |piece, i| piece.real(i) as f32),
+            (_, true, true, false) => self.lists::<u32, f64>(options, RawEdges::real),
+            (_, true, true, true) => self.lists::<u64, f64>(options, RawEdges::real),
         }?;
         // From here on the graph is that of the rounded weights, as it is where nobody asks for the others.
         let (csr, exact) = if self.exact { rounded(csr) } else { (csr, None) };
@@ -509,10 +515,10 @@ fn rounded(csr: Csr) -> (Csr, Option<Vec<f64>>) {
 pub(crate) fn finish(read: Read, options: &LoadOptions<'_>) -> Result<Loaded, ImportError> {
     let mut numbered = Numbered::of(read, options, u64::MAX)?;
     let free = options.memory.or_else(free_host_memory).map_or(u128::MAX, u128::from);
-    numbered.exact &= numbered.peak_bytes(options) <= free;
+    numbered.exact &= numbered.peak_bytes() <= free;
     let (vertices, edges) = (numbered.numbers.ids().len(), numbered.pieces.edges());
     let what = numbered.path.display().to_string();
-    memory::check(&what, vertices.into(), edges.into(), numbered.peak_bytes(options), options.memory)?;
+    memory::check(&what, vertices.into(), edges.into(), numbered.peak_bytes(), options.memory)?;
     numbered.build(options)
 }
 

@@ -3,7 +3,7 @@
 use super::error::ImportError;
 use super::notice::Notice;
 use super::raw::{Direction, Numbered, RawEdges, Read};
-use super::{LoadOptions, Loaded, Precision, Progress, Stage, Summary, WeightSource};
+use super::{LoadOptions, Loaded, Progress, Stage, Summary, WeightSource};
 use crate::graph::build::{Arc, EdgeWeight};
 use crate::graph::csr::{VertexId, Weights};
 use crate::graph::external::{self, Budget, FileLists, ListsWriter, Merge, Runs, SpillError};
@@ -60,15 +60,15 @@ pub(super) fn table_bytes(budget: &Budget) -> u64 {
 /// Makes the graph in memory if it fits, and otherwise in temporary files.
 pub(crate) fn finish_or_sort(read: Read, options: &LoadOptions<'_>, budget: &Budget) -> Result<Imported, ImportError> {
     let numbered = Numbered::of(read, options, table_bytes(budget))?;
-    let mut needed = numbered.peak_bytes(options);
+    let mut needed = numbered.peak_bytes();
     if numbered.direction != Direction::Undirected {
         // The in-lists are built beside the lists.
-        needed += numbered.arcs() * u128::from(numbered.width() + numbered.weight_width(options));
+        needed += numbered.arcs() * u128::from(numbered.width() + numbered.weight_width());
     }
     if !numbered.pieces.is_spilled() && needed <= budget.memory.into() {
         return Ok(Imported::InMemory(Box::new(numbered.build(options)?)));
     }
-    let shares = Shares::of(&numbered, options, budget)?;
+    let shares = Shares::of(&numbered, budget)?;
     Ok(Imported::Sorted(Box::new(sort_numbered(numbered, options, &budget.folder, &shares)?)))
 }
 
@@ -79,15 +79,15 @@ fn sort_numbered(
     shares: &Shares,
 ) -> Result<SortedGraph, ImportError> {
     let to = (options, folder, shares);
-    match (numbered.weight_width(options), numbered.real, options.precision, numbered.wide) {
+    match (numbered.weight_width(), numbered.real, numbered.double, numbered.wide) {
         (0, _, _, false) => sort::<u32, ()>(numbered, to, |_, _| ()),
         (0, _, _, true) => sort::<u64, ()>(numbered, to, |_, _| ()),
         (_, false, _, false) => sort::<u32, u32>(numbered, to, RawEdges::integer),
         (_, false, _, true) => sort::<u64, u32>(numbered, to, RawEdges::integer),
-        (_, true, Precision::Single, false) => sort::<u32, f32>(numbered, to, |piece, i| piece.real(i) as f32),
-        (_, true, Precision::Single, true) => sort::<u64, f32>(numbered, to, |piece, i| piece.real(i) as f32),
-        (_, true, Precision::Double, false) => sort::<u32, f64>(numbered, to, RawEdges::real),
-        (_, true, Precision::Double, true) => sort::<u64, f64>(numbered, to, RawEdges::real),
+        (_, true, false, false) => sort::<u32, f32>(numbered, to, |piece, i| piece.real(i) as f32),
+        (_, true, false, true) => sort::<u64, f32>(numbered, to, |piece, i| piece.real(i) as f32),
+        (_, true, true, false) => sort::<u32, f64>(numbered, to, RawEdges::real),
+        (_, true, true, true) => sort::<u64, f64>(numbered, to, RawEdges::real),
     }
 }
 
@@ -102,10 +102,10 @@ struct Shares {
 }
 
 impl Shares {
-    fn of(numbered: &Numbered, options: &LoadOptions<'_>, budget: &Budget) -> Result<Self, ImportError> {
+    fn of(numbered: &Numbered, budget: &Budget) -> Result<Self, ImportError> {
         let vertices = numbered.numbers.ids().len();
         let lists = if numbered.direction == Direction::Undirected { 1 } else { 2 };
-        let arc_bytes = 2 * numbered.width() + numbered.weight_width(options);
+        let arc_bytes = 2 * numbered.width() + numbered.weight_width();
         let fixed = vertices.saturating_mul(8 * lists) + numbered.id_bytes() + vertices / 8;
         let threads = rayon::current_num_threads() as u64;
         let needed = fixed.saturating_add(threads * LEAST_FOR_THREAD);
@@ -432,7 +432,7 @@ mod tests {
             Just(WeightMode::RandomIntegers),
             Just(WeightMode::RandomReals)
         ];
-        let precision = prop_oneof![Just(Precision::Single), Just(Precision::Double)];
+        let precision = prop_oneof![Just(Precision::Auto), Just(Precision::Single), Just(Precision::Double)];
         (orientation, weights, precision, any::<(bool, bool)>()).prop_map(
             |(orientation, weights, precision, (loops, wide))| {
                 let options = LoadOptions::default().orientation(orientation).weights(weights).precision(precision);
