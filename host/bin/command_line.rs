@@ -4,10 +4,10 @@
 //! An argument is an output if its type is [`OutputFile`]. Any other argument that may name a file is an input. A new
 //! option is thus compared with all others as soon as it is in the grammar.
 
-use crate::args::{Cli, DeviceArg, OutputFile};
+use crate::args::{DeviceArg, OutputFile};
 use crate::output::Failure;
 use crate::workloads::gather::Choice;
-use clap::{Arg, ArgMatches, CommandFactory};
+use clap::{Arg, ArgMatches, Command};
 use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -44,11 +44,9 @@ pub struct CommandLine {
 }
 
 impl CommandLine {
-    /// Reads a command line that the grammar has accepted.
-    pub fn of(matches: &ArgMatches) -> Self {
-        let mut root = Cli::command();
-        root.build();
-        let (mut command, mut matches, mut names) = (&root, matches, Vec::new());
+    /// Reads a command line that the grammar `root` has accepted.
+    pub fn of(root: &Command, matches: &ArgMatches) -> Self {
+        let (mut command, mut matches, mut names) = (root, matches, Vec::new());
         while let Some((name, inner)) = matches.subcommand() {
             let Some(found) = command.find_subcommand(name) else { break };
             names.push(name);
@@ -186,12 +184,15 @@ fn device_files(spec: &DeviceSpec, stripe: u32) -> Vec<FileIdentity> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Command;
+    use crate::args::Cli;
+    use clap::CommandFactory;
     use std::collections::BTreeSet;
 
     fn line(words: &[&str]) -> CommandLine {
         let words: Vec<OsString> = [&["warpbell"], words].concat().iter().map(OsString::from).collect();
-        Cli::command().try_get_matches_from(words).map_or_else(|_| CommandLine::default(), |m| CommandLine::of(&m))
+        let mut root = Cli::command();
+        let matches = root.try_get_matches_from_mut(words);
+        matches.map_or_else(|_| CommandLine::default(), |matches| CommandLine::of(&root, &matches))
     }
 
     /// Calls `see` with each command that has no subcommands.

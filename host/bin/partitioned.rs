@@ -251,8 +251,16 @@ impl Work<'_> {
     ) -> Result<(PartitionedBfsResult, Option<BfsResult>), Failure> {
         let cooled = if self.job.graph.warm { Ok(()) } else { store.graph.part().cool() };
         self.together(world, cooled.map_err(Failure::from))?;
-        let result = search.run(source).map_err(|e| store.explain(e));
-        let result = self.together(world, result)?;
+        let result = match search.run(source) {
+            // A kernel that was not launched reports nothing to the others, whose kernels would wait for it until their
+            // deadline. The loss of this PE ends them.
+            Err(e @ GraphError::Engine(_)) => {
+                world.abandon();
+                let text = reason(&store.explain(e));
+                return Err(Failure::Error(format!("PE {}: {text}", world.my_pe())));
+            }
+            result => self.together(world, result.map_err(|e| store.explain(e)))?,
+        };
         let tree = search.gather(result.clone())?;
         Ok((result, tree))
     }

@@ -1,24 +1,29 @@
 //! Parses the command line, with a suggestion for each misspelled word.
 
 use crate::args::{Cli, Pattern};
+use crate::command_line::CommandLine;
 use crate::output::printable;
 use crate::version;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, ValueEnum};
+use clap::{Arg, Command, CommandFactory, FromArgMatches, ValueEnum};
 use std::borrow::Cow;
 use std::ffi::OsString;
 use warpbell::suggest::closest;
 
-/// Parses a command line, whose first word names the program. Also returns the values of its arguments by name. Prints the text and exits if help was requested or the command line is wrong.
-pub fn parse(words: Vec<OsString>) -> (Cli, ArgMatches) {
+/// Parses a command line, whose first word names the program. Also returns it as words of the grammar. Prints the text and exits if help was
+/// requested or the command line is wrong.
+pub fn parse(words: Vec<OsString>) -> (Cli, CommandLine) {
     if version::is_asked_for(&words) {
         print!("{}", version::verbose());
         std::process::exit(0)
     }
-    let parsed = Cli::command().try_get_matches_from(&words).and_then(|m| Ok((Cli::from_arg_matches(&m)?, m)));
+    let mut root = Cli::command();
+    let parsed = root
+        .try_get_matches_from_mut(&words)
+        .and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, CommandLine::of(&root, &matches))));
     parsed.unwrap_or_else(|e| {
-        let error = improve(e, &words);
+        let error = improve(e, innermost(&root, &words), &words);
         let text = error.render().to_string();
         match printable(&text) {
             // The text contains a word with control characters, which clap would print as they are.
@@ -32,9 +37,8 @@ pub fn parse(words: Vec<OsString>) -> (Cli, ArgMatches) {
 }
 
 /// Adds suggestions that clap, which compares letters by position, misses: `bfs` for `bsf`, and `id` rather than `list`
-/// for `isd`.
-fn improve(mut error: clap::Error, words: &[OsString]) -> clap::Error {
-    let command = innermost(words);
+/// for `isd`. `command` is the command in which parsing ended.
+fn improve(mut error: clap::Error, command: &Command, words: &[OsString]) -> clap::Error {
     let text = |error: &clap::Error, kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.clone()),
         _ => None,
@@ -117,12 +121,11 @@ fn values_of(argument: &Arg, missing: &[String]) -> Option<StyledStr> {
     }
 }
 
-/// Returns the innermost subcommand that the words name, up to the first misspelled one.
-fn innermost(words: &[OsString]) -> Command {
-    let mut command = Cli::command();
-    command.build();
+/// Returns the innermost subcommand that the words name, up to the first misspelled one. Parsing has built it.
+fn innermost<'a>(root: &'a Command, words: &[OsString]) -> &'a Command {
+    let mut command = root;
     for word in words.iter().skip(1) {
-        match command.find_subcommand(word).cloned() {
+        match command.find_subcommand(word) {
             Some(found) => command = found,
             None => break,
         }
@@ -133,7 +136,6 @@ fn innermost(words: &[OsString]) -> Command {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::Parser;
 
     #[test]
     fn a_missing_argument_is_told_with_its_values() {
@@ -163,7 +165,9 @@ mod tests {
 
     fn message(words: &[&str]) -> String {
         let words: Vec<OsString> = [&["warpbell"], words].concat().iter().map(OsString::from).collect();
-        improve(Cli::try_parse_from(&words).unwrap_err(), &words).to_string()
+        let mut root = Cli::command();
+        let error = root.try_get_matches_from_mut(&words).unwrap_err();
+        improve(error, innermost(&root, &words), &words).to_string()
     }
 
     #[test]

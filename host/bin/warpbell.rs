@@ -29,7 +29,6 @@ mod workloads;
 mod world;
 
 use args::Command;
-use command_line::CommandLine;
 use interrupt::Interrupt;
 use output::Failure;
 use std::ffi::OsString;
@@ -53,8 +52,7 @@ pub fn main_with(words: Vec<OsString>, headers: Option<PathBuf>) -> u8 {
         headers::set_folder(folder);
     }
     let count = words.len();
-    let (cli, matches) = suggest::parse(words);
-    let line = CommandLine::of(&matches);
+    let (cli, line) = suggest::parse(words);
     // The ranks of `run` are other programs, which make this setting themselves.
     if !matches!(cli.command, Command::Run(_)) && std::env::var_os(CONNECTIONS_VARIABLE).is_none() {
         // SAFETY: this is the only thread of the process.

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 /// Options that make a run short.
-const SHORT: [&str; 6] = ["--size", "1M", "--runtime", "20ms", "--soak", "20ms"];
+const SHORT: [&str; 6] = ["--size", "256K", "--runtime", "20ms", "--soak", "20ms"];
 
 fn command(folder: &Path, words: &[&str]) -> Command {
     let mut c = Command::new(tree::program());

@@ -4,7 +4,7 @@ use super::program::*;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Runs a search over Enron on a device with this fault. Returns the message and the time that it took.
+/// Runs a search on a device with this fault. Returns the message and the time that it took.
 fn fails_with(fault: &str, out: &Path) -> (String, Duration) {
     fails_on(fault, out, &["--deadline", "1s"])
 }
@@ -17,7 +17,7 @@ fn times_out_with(fault: &str, out: &Path, more: &[&str]) -> (String, Duration) 
 fn fails_on(fault: &str, out: &Path, more: &[&str]) -> (String, Duration) {
     let device = format!("soft:mem,{fault}");
     let started = Instant::now();
-    let args = ["graph", "bfs", ENRON, "--source", "1", "--device", &device, "--out", name(out)];
+    let args = ["graph", "bfs", UNIFORM, "--source", "1", "--device", &device, "--out", name(out)];
     let message = fails(&[&args[..], more].concat());
     assert!(!out.exists(), "{fault} left a partial result");
     (message, started.elapsed())
@@ -27,7 +27,7 @@ fn fails_on(fault: &str, out: &Path, more: &[&str]) -> (String, Duration) {
 fn faults_end_the_run_and_are_named() {
     let folder = folder();
     let out = folder.path().join("out");
-    // The manifest and the offsets take the first 768 blocks, followed by the edges.
+    // The manifest and the offsets take the first 256 blocks, followed by the edges.
     let (message, _) = fails_with("media-error=read:770", &out);
     mentions(&message, &["read of 8 block(s) at LBA 768", "nrecovered read error"]);
     // The host submits few commands of its own to store the edges. Faults count over the device: there is a queue for
@@ -173,11 +173,11 @@ fn a_controller_that_is_never_ready_is_named() {
 #[test]
 fn a_copy_that_fails_is_reported_and_the_run_goes_on() {
     let folder = folder();
-    for (fault, lost) in [("media-error=read:768-1000", 0), ("disappear=after:60", 1)] {
+    for (fault, lost) in [("media-error=read:768-1000", 0), ("disappear=after:30", 1)] {
         let report = folder.path().join(format!("{lost}.json"));
         let copy = format!("soft:mem,{fault}");
         let devices = ["--device", "soft:mem", "--device", &copy, "--replicate", "--deadline", "2s"];
-        let run = ["graph", "bfs", ENRON, "--source", "1", "--json", name(&report)];
+        let run = ["graph", "bfs", UNIFORM, "--source", "1", "--json", name(&report)];
         let text = succeeds(&[&run[..], &devices].concat());
         mentions(&text, &[&format!("copies {} of 2", 2 - lost), "redirected reads"]);
         let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
@@ -194,14 +194,14 @@ fn a_copy_that_fails_is_reported_and_the_run_goes_on() {
 #[test]
 fn data_that_is_not_what_was_stored_is_noticed_by_page_checksums() {
     let bfs = |more: &[&str]| {
-        warpbell(&[&["graph", "bfs", ENRON, "--source", "1", "--engine", "cpu", "--page-checksums"], more].concat())
+        warpbell(&[&["graph", "bfs", UNIFORM, "--source", "1", "--engine", "cpu", "--page-checksums"], more].concat())
     };
-    // Wrong permanently, and once: there are fewer than 300 reads.
-    let bad = "soft:mem,corrupt=read:1400-1700";
+    // Wrong permanently, and once: there are fewer than 200 reads.
+    let bad = "soft:mem,corrupt=read:1000-1200";
     let o = bfs(&["--device", bad]);
     assert_eq!(o.status.code(), Some(1));
     mentions(&stderr(&o), &["read of 8 block(s) at LBA 1", "the page does not match its stored checksum"]);
-    let o = bfs(&["--device", "soft:mem,corrupt=read:every:150"]);
+    let o = bfs(&["--device", "soft:mem,corrupt=read:every:100"]);
     assert!(o.status.success(), "{}", stderr(&o));
     mentions(&stdout(&o), &["verified"]);
     let o = bfs(&["--device", bad, "--device", "soft:mem", "--replicate", "--stripe-chunk", "8k"]);

@@ -45,7 +45,7 @@ fn names(folder: &Path) -> Vec<String> {
 fn a_result_beyond_the_limit_of_file_sizes_is_told_and_leaves_nothing() {
     let folder = folder();
     let out = folder.path().join("out.txt");
-    let graph = ["graph", "bfs", "kron:14", "--source", "1", "--engine", "cpu", "--edges", "pinned"];
+    let graph = ["graph", "bfs", "kron:8", "--source", "1", "--engine", "cpu", "--edges", "pinned"];
     for option in ["--out", "--json"] {
         let arguments = [&graph[..], &["--top", "100000", option, name(&out)]].concat();
         let o = limited(command(&arguments), libc::RLIMIT_FSIZE, 256).output().unwrap();

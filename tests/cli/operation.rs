@@ -18,7 +18,7 @@ const PATIENT: Duration = Duration::from_secs(300);
 const WARNED: [&str; 13] = [
     "graph",
     "bfs",
-    ENRON,
+    UNIFORM,
     "--source",
     "1",
     "--engine",
@@ -27,8 +27,8 @@ const WARNED: [&str; 13] = [
     "--device",
     "soft:mem",
     "--device",
-    "soft:mem,disappear=after:60",
-    "--deadline=2s",
+    "soft:mem,disappear=after:30",
+    "--deadline=1s",
 ];
 
 /// Returns a command whose sockets for `warpbell top` are in a folder of the test.

@@ -12,6 +12,10 @@ pub const ENRON: &str = "examples/data/email-enron.txt";
 pub const ENRON_VERTICES: usize = 36_691;
 pub const ENRON_LARGEST_COMPONENT: usize = 33_695;
 
+/// A smaller graph: 4,096 vertices of about equal degrees, all of which a search reaches. Its edges take 128 pages, each of
+/// which a search reads.
+pub const UNIFORM: &str = "urand:12:16";
+
 pub fn command(args: &[&str]) -> Command {
     let mut c = Command::new(tree::program());
     c.current_dir(tree::root()).args(args).stdin(Stdio::null());

@@ -20,12 +20,12 @@ fn another_stored_graph_is_not_overwritten() {
     let folder = folder();
     let image = folder.path().join("x.img");
     let device = device(&image);
-    succeeds(&bfs(ENRON, &[&device], &[]));
+    succeeds(&bfs(UNIFORM, &[&device], &[]));
     let before = fs::read(&image).unwrap();
     let other = bfs("kron:8", &[&device], &[]);
     mentions(
         &fails(&other),
-        &["x.img", "36,691 vertices", "367,660 stored edges", "nothing was written", "--yes-destroy"],
+        &["x.img", "4,096 vertices", "130,616 stored edges", "nothing was written", "--yes-destroy"],
     );
     // Naming another file allows no overwriting.
     mentions(&fails(&bfs("kron:8", &[&device], &["--yes-destroy", "y.img"])), &["x.img"]);
@@ -37,8 +37,8 @@ fn another_stored_graph_is_not_overwritten() {
     mentions(&fails(&bfs(&b, &[&small], &[])), &["small.img", "3 vertices"]);
     // A graph that is stored already may be stored again.
     succeeds(&bfs(&a, &[&small], &[]));
-    succeeds(&bfs(ENRON, &[&device], &[]));
-    succeeds(&["graph", "cc", ENRON, "--device", &device]);
+    succeeds(&bfs(UNIFORM, &[&device], &[]));
+    succeeds(&["graph", "cc", UNIFORM, "--device", &device]);
     succeeds(&[other, vec!["--yes-destroy", name(&image)]].concat());
     assert!(fs::read(&image).unwrap() != before);
 }
@@ -98,7 +98,7 @@ fn a_file_that_can_grow_no_more_is_named_with_what_to_do() {
     let image = folder.path().join("full.img");
     fs::File::create(&image).unwrap().set_len(8 << 20).unwrap();
     let device = device(&image);
-    let mut command = command(&bfs(ENRON, &[&device], &[]));
+    let mut command = command(&bfs(UNIFORM, &[&device], &[]));
     // SAFETY: both calls are allowed between fork and exec.
     unsafe {
         command.pre_exec(|| {
@@ -128,19 +128,16 @@ fn stored_arrays_are_verified() {
     let verify = |more: &[&str]| warpbell(&[&["volume", "verify", &device], more].concat());
     mentions(&fails(&["volume", "verify", &device]), &["x.img", "does not exist"]);
     for checksums in [&["--page-checksums"][..], &[]] {
-        succeeds(&bfs(ENRON, &[&device], &[&["--yes-destroy", name(&image)], checksums].concat()));
+        succeeds(&bfs(UNIFORM, &[&device], &[&["--yes-destroy", name(&image)], checksums].concat()));
         let o = verify(&[]);
-        mentions(
-            &stdout(&o),
-            &["array `offsets`", "array `neighbours`  1,470,640 bytes  intact", "read 1,764,176 bytes"],
-        );
+        mentions(&stdout(&o), &["array `offsets`", "array `neighbours`  522,464 bytes  intact", "read 555,240 bytes"]);
         assert!(o.status.success());
-        let at = (64 << 10) + 320_000 + 512 * 700 + 3;
+        let at = (128 << 10) + 512 * 700 + 3;
         damage(&image, at);
         let o = verify(&[]);
         assert_eq!(o.status.code(), Some(1));
         mentions(&stderr(&o), &["x.img", "1 of 2 arrays", "store the data again"]);
-        mentions(&stdout(&o), &["array `neighbours`  1,470,640 bytes  damaged"]);
+        mentions(&stdout(&o), &["array `neighbours`  522,464 bytes  damaged"]);
         let report: serde_json::Value = serde_json::from_str(&stdout(&verify(&["--json"]))).unwrap();
         assert_eq!((&report["command"], &report["intact"]), (&"volume verify".into(), &false.into()));
         assert_eq!(report["page_checksums"], !checksums.is_empty());
@@ -165,8 +162,8 @@ fn a_damaged_copy_is_read_around_and_repaired() {
     let [a, b] = [&images[0], &images[1]].map(|i| device(i));
     let more = ["--replicate", "--page-checksums"];
     let verify = |more: &[&str]| warpbell(&[&["volume", "verify", &a, &b, "--replicate"], more].concat());
-    succeeds(&bfs(ENRON, &[&a, &b], &more));
-    damage(&images[1], 700_000);
+    succeeds(&bfs(UNIFORM, &[&a, &b], &more));
+    damage(&images[1], 300_000);
     let o = verify(&[]);
     assert_eq!(o.status.code(), Some(1));
     mentions(&stderr(&o), &["1 of 4 arrays", "--repair"]);
@@ -193,6 +190,6 @@ fn a_damaged_copy_is_read_around_and_repaired() {
 fn small_pages_and_page_checksums_do_not_go_together() {
     let folder = folder();
     let image = folder.path().join("x.img");
-    let text = fails(&bfs(ENRON, &[&device(&image)], &["--page-checksums", "--page-size", "2k"]));
+    let text = fails(&bfs(UNIFORM, &[&device(&image)], &["--page-checksums", "--page-size", "2k"]));
     mentions(&text, &["pages of 2048 bytes", "use a page of 4096 or more"]);
 }

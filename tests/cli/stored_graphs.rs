@@ -38,13 +38,16 @@ impl Image {
 #[test]
 fn all_algorithms_write_the_same_files_as_from_the_text() {
     let image = Image::of("graph");
-    let text = image.import(ENRON, "enron", &["--weights", "input"]);
-    mentions(&text, &["36,691 vertices  183,830 edges", "stored:enron on soft:", "read ", "write ", "peak memory "]);
+    image.import(UNIFORM, "drawn", &[]);
+    let list = write(&image.folder, "list.el", image.edges("drawn", "el"));
+    let text = image.import(&list, "list", &["--weights", "input"]);
+    mentions(&text, &["4,096 vertices  65,323 edges", "stored:list on soft:", "read ", "write ", "peak memory "]);
     let stored = ["--device", &image.device];
     for more in [&["bfs", "--source", "1"][..], &["cc"], &["sssp", "--source", "1"]] {
         let with = |input| [&more[..1], &[input], &more[1..]].concat();
-        let (from_text, from_stored) = (image.values(&with(ENRON), &[]), image.values(&with("stored:enron"), &stored));
-        assert_eq!(from_text.lines().count(), ENRON_VERTICES);
+        let (from_text, from_stored) =
+            (image.values(&with(list.as_str()), &[]), image.values(&with("stored:list"), &stored));
+        assert_eq!(from_text.lines().count(), 4096);
         assert!(from_text == from_stored, "{more:?}: results differ");
     }
     // The lists are in another order, so sums of ranks may be rounded otherwise.
@@ -52,9 +55,9 @@ fn all_algorithms_write_the_same_files_as_from_the_text() {
         let pair = |l: &str| l.split_once(' ').map(|(id, rank)| (id.parse().unwrap(), rank.parse().unwrap()));
         text.lines().map(|l| pair(l).unwrap()).collect()
     };
-    let ranks = of(image.values(&["pagerank", ENRON], &[]));
-    let stored_ranks = of(image.values(&["pagerank", "stored:enron"], &stored));
-    assert_eq!(ranks.len(), ENRON_VERTICES);
+    let ranks = of(image.values(&["pagerank", &list], &[]));
+    let stored_ranks = of(image.values(&["pagerank", "stored:list"], &stored));
+    assert_eq!(ranks.len(), 4096);
     for (a, b) in ranks.iter().zip(&stored_ranks) {
         assert!(a.0 == b.0 && (a.1 - b.1).abs() < 1e-12, "{a:?} {b:?}");
     }
@@ -75,9 +78,9 @@ fn results_of_a_stored_graph_are_verified_on_request() {
 #[test]
 fn several_programs_read_a_file_and_one_changes_it() {
     let image = Image::of("graph");
-    image.import(ENRON, "enron", &[]);
+    image.import(UNIFORM, "uniform", &[]);
     // The pipe is too small for the edges, so this program has the file open until they are read here.
-    let mut first = command(&image.args(&["export", "stored:enron"], &["--out", "-"]))
+    let mut first = command(&image.args(&["export", "stored:uniform"], &["--out", "-"]))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -85,23 +88,23 @@ fn several_programs_read_a_file_and_one_changes_it() {
     let mut pipe = first.stdout.take().unwrap();
     let mut edges = vec![0; 1];
     pipe.read_exact(&mut edges).unwrap();
-    let text = succeeds(&image.args(&["bfs", "stored:enron"], &["--source", "1"]));
-    mentions(&text, &["reached 33,695 in"]);
-    for refused in [&["import", "kron:8", "--name", "kron"][..], &["delete", "enron"]] {
+    let text = succeeds(&image.args(&["bfs", "stored:uniform"], &["--source", "1"]));
+    mentions(&text, &["reached 4,096 in"]);
+    for refused in [&["import", "kron:8", "--name", "kron"][..], &["delete", "uniform"]] {
         mentions(&fails(&image.args(refused, &[])), &["graphs.img", "locked"]);
     }
     assert!(first.try_wait().unwrap().is_none(), "the first reader has ended");
     pipe.read_to_end(&mut edges).unwrap();
     assert!(first.wait().unwrap().success());
-    assert!(edges == image.edges("enron", "el").into_bytes());
+    assert!(edges == image.edges("uniform", "el").into_bytes());
 }
 
 #[test]
 fn a_reader_of_edges_that_leaves_is_not_an_error() {
     let image = Image::of("graph");
-    image.import(ENRON, "enron", &[]);
+    image.import(UNIFORM, "uniform", &[]);
     for out in ["-", "/dev/stdout"] {
-        let export = image.args(&["export", "stored:enron"], &["--out", out]);
+        let export = image.args(&["export", "stored:uniform"], &["--out", out]);
         let mut child = command(&export).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = [0; 8];
         child.stdout.take().unwrap().read_exact(&mut line).unwrap();
@@ -280,13 +283,13 @@ fn stripes_and_copies_hold_several_graphs() {
         let second = format!("soft:{}", name(&image.folder.path().join("second.img")));
         let on = |command: &[&str]| image.args(command, &[&["--device", &second], more].concat()).join("\n");
         let run = |command: &[&str]| succeeds(&on(command).split('\n').collect::<Vec<_>>());
-        run(&["import", ENRON, "--name", "enron"]);
+        run(&["import", UNIFORM, "--name", "uniform"]);
         run(&["import", "kron:9", "--name", "kron"]);
-        mentions(&run(&["list"]), &["enron  ", "36,691 vertices", "kron  "]);
-        mentions(&run(&["bfs", "stored:enron", "--source", "1", "--verify"]), &["reached 33,695 in", "verified (GAP"]);
+        mentions(&run(&["list"]), &["uniform  ", "4,096 vertices", "kron  "]);
+        mentions(&run(&["bfs", "stored:uniform", "--source", "1", "--verify"]), &["reached 4,096 in", "verified (GAP"]);
         run(&["verify", "kron"]);
-        run(&["delete", "enron"]);
-        assert!(!run(&["list"]).contains("enron"));
+        run(&["delete", "uniform"]);
+        assert!(!run(&["list"]).contains("uniform"));
         run(&["verify", "kron"]);
         if more.len() == 2 {
             mentions(&fails(&image.args(&["list"], &[])), &["over 2 drives", "opened on one drive"]);
@@ -298,30 +301,34 @@ fn stripes_and_copies_hold_several_graphs() {
 fn several_pes_search_a_stored_graph() {
     let image = Image::of("graph");
     image.import("kron:10", "kron", &["--weights", "integers"]);
-    image.import(ENRON, "enron", &[]);
+    image.import(UNIFORM, "uniform", &[]);
     let before = fs::read(&image.path).unwrap();
-    let alone = image.values(&["bfs", ENRON, "--source", "1"], &[]);
+    let alone = image.values(&["bfs", UNIFORM, "--source", "1"], &[]);
     let on = ["--source", "1", "--device", &image.device];
     for more in [&[][..], &["--edges", "gpu"], &["--edges", "pinned", "--warm"]] {
         for pes in ["1", "3"] {
-            let command = [&["bfs", "stored:enron", "--pes", pes], &on[..], more].concat();
-            let text = succeeds(&[&["graph"], &command[..]].concat());
-            mentions(&text, &["reached 33,695 in 8 levels", "verified (GAP rules)"]);
-            assert_eq!(image.values(&command, &[]), alone, "{command:?}");
+            let out = image.folder.path().join("distances");
+            let command =
+                [&["graph", "bfs", "stored:uniform", "--pes", pes, "--out", name(&out)], &on[..], more].concat();
+            mentions(&succeeds(&command), &["reached 4,096 in 4 levels", "verified (GAP rules)"]);
+            assert_eq!(fs::read_to_string(&out).unwrap(), alone, "{command:?}");
         }
     }
     // Each launched process reads the file.
     let out = image.folder.path().join("ranks");
     let program = crate::tree::program();
-    let ranks = ["run", "-n", "2", "--", name(&program), "graph", "bfs", "stored:enron", "--out", name(&out)];
-    mentions(&succeeds(&[&ranks[..], &on].concat()), &["PEs 2", "reached 33,695 in", "verified (GAP rules)"]);
+    let ranks = ["run", "-n", "2", "--", name(&program), "graph", "bfs", "stored:uniform", "--out", name(&out)];
+    mentions(&succeeds(&[&ranks[..], &on].concat()), &["PEs 2", "reached 4,096 in", "verified (GAP rules)"]);
     assert_eq!(fs::read_to_string(&out).unwrap(), alone);
     // A graph with weights and self-loops serves as one without.
     let sums = |more: &[&str]| image.values(&["bfs", "stored:kron", "--sources", "3", "--device", &image.device], more);
     assert_eq!(sums(&["--pes", "2"]), sums(&[]));
     assert!(fs::read(&image.path).unwrap() == before, "the search has changed the file");
-    mentions(&fails(&image.args(&["bfs", "stored:none", "--pes", "2"], &[])), &["is called `none`", "`enron`, `kron`"]);
-    let o = warpbell(&["graph", "bfs", "stored:enron", "--pes", "2"]);
+    mentions(
+        &fails(&image.args(&["bfs", "stored:none", "--pes", "2"], &[])),
+        &["is called `none`", "`kron`, `uniform`"],
+    );
+    let o = warpbell(&["graph", "bfs", "stored:uniform", "--pes", "2"]);
     assert_eq!(o.status.code(), Some(2), "{}", stderr(&o));
     mentions(&stderr(&o), &["--device"]);
 }
@@ -373,7 +380,7 @@ fn a_file_that_cannot_grow_keeps_its_graphs() {
     let image = Image::of("graph");
     image.import("kron:8", "kept", &[]);
     let bytes = fs::metadata(&image.path).unwrap().len();
-    let mut import = command(&image.args(&["import", ENRON, "--name", "enron"], &[]));
+    let mut import = command(&image.args(&["import", UNIFORM, "--name", "uniform"], &[]));
     // SAFETY: both calls are allowed between fork and exec.
     unsafe {
         import.pre_exec(move || {
@@ -386,7 +393,7 @@ fn a_file_that_cannot_grow_keeps_its_graphs() {
     let o = import.output().unwrap();
     assert_eq!(o.status.code(), Some(1), "{}", stdout(&o));
     mentions(&stderr(&o), &["graphs.img", "making it larger"]);
-    assert!(!image.list().contains("enron"));
+    assert!(!image.list().contains("uniform"));
     succeeds(&image.args(&["verify", "kept"], &[]));
 }
 

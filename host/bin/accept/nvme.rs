@@ -100,6 +100,8 @@ const LARGE: u64 = 128 << 10;
 /// Commands in flight.
 const DEPTH: &str = "32";
 const LARGE_DEPTH: &str = "8";
+/// Most time for which a load runs before it is killed.
+const LOADED: Duration = Duration::from_millis(500);
 
 /// Options of the paths, in the order of their steps.
 const PATHS: [(&str, &[&str]); 5] = [
@@ -459,7 +461,7 @@ impl Storage {
         }
         let options = ["--rw", "randwrite", "--bs", "4k", "--iodepth", DEPTH];
         let mut call = self.load("load that is killed", step, self.path, &options, Duration::from_secs(120));
-        call.kill = Some(Kill { after_line: "# rw ", later: Duration::from_millis(500), rank: None });
+        call.kill = Some(Kill { after_line: "# rw ", later: self.args.run.runtime.min(LOADED), rank: None });
         let done = runner.run(&call);
         if done.end != End::Killed {
             return Outcome::failed(format!("it ended before it was killed: {}", done.error()));

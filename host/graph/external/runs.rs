@@ -20,8 +20,15 @@ pub(super) fn key<V: VertexId, W>(arc: &Arc<V, W>) -> Key<V> {
 
 /// Compares arcs by their ends, and equal ones by weight, so that the lightest of several comes first.
 pub(super) fn order<V: VertexId, W: EdgeWeight>(a: &Arc<V, W>, b: &Arc<V, W>) -> Ordering {
-    // Weights are never NaN, so comparing them is a total order.
-    key(a).cmp(&key(b)).then_with(|| a.weight.partial_cmp(&b.weight).unwrap_or(Ordering::Equal))
+    // End by end: comparing them as arrays takes several times as long where the compiler does not inline.
+    match a.from.cmp(&b.from) {
+        Ordering::Equal => match a.to.cmp(&b.to) {
+            // Weights are never NaN, so comparing them is a total order.
+            Ordering::Equal => a.weight.partial_cmp(&b.weight).unwrap_or(Ordering::Equal),
+            ends => ends,
+        },
+        ends => ends,
+    }
 }
 
 /// Returns the size of an arc in the file.

@@ -6,7 +6,7 @@ use crate::handshake::{
     Fault, FrameError, Greeting, HandshakeError, Initiator, LENGTH, Next, Parties, Protection, Responder, Seals, Terms,
 };
 use socket2::Socket;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
@@ -252,11 +252,10 @@ impl Wire {
         let most = if self.is_open() { READ_AHEAD } else { GREETING };
         let mut moved = false;
         while self.inbox.len() < most {
-            let old = self.inbox.len();
-            self.inbox.resize((old + CHUNK).min(most), 0);
-            let n = self.socket.read(&mut self.inbox[old..]);
-            self.inbox.truncate(old + *n.as_ref().unwrap_or(&0));
-            match n {
+            let room = CHUNK.min(most - self.inbox.len());
+            self.inbox.reserve(room);
+            // Most reads find fewer bytes than they have room for, so the room is not cleared before.
+            match self.socket.recv(&mut self.inbox.spare_capacity_mut()[..room]) {
                 Ok(0) => {
                     // Bytes before the end still count. The next read reports the end again.
                     if moved {
@@ -264,7 +263,11 @@ impl Wire {
                     }
                     return Err(Cut::Closed);
                 }
-                Ok(_) => moved = true,
+                Ok(n) => {
+                    // SAFETY: the call has written the first `n` bytes behind those that the vector has.
+                    unsafe { self.inbox.set_len(self.inbox.len() + n) };
+                    moved = true;
+                }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => return Err(e.into()),

@@ -7,9 +7,10 @@ const WORD_BITS: u32 = 9;
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 const WARP_MULTIPLIER: u64 = 0xd1b5_4a32_d192_ed03;
 
-/// Returns the expected value of 8-byte word `word` of a logical block.
-fn value(block: u64, word: u64) -> u64 {
-    (block << WORD_BITS | word).wrapping_mul(MULTIPLIER)
+/// Returns the first 8-byte word of a logical block. Each word after it is larger by [`MULTIPLIER`]: a kernel multiplies
+/// the numbers of both by it.
+fn first_word(block: u64) -> u64 {
+    (block << WORD_BITS).wrapping_mul(MULTIPLIER)
 }
 
 /// Geometry of the commands: their size, and that of a logical block, in bytes.
@@ -20,20 +21,34 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Returns the words of a unit, the data of one command.
-    fn words(self, unit: u64) -> impl Iterator<Item = u64> {
-        let (blocks, words) = ((self.command_bytes / self.block_bytes) as u64, (self.block_bytes / 8) as u64);
-        (unit * blocks..(unit + 1) * blocks).flat_map(move |block| (0..words).map(move |word| value(block, word)))
+    /// Returns the first block of a unit, the data of one command.
+    fn first_block(self, unit: u64) -> u64 {
+        unit * (self.command_bytes / self.block_bytes) as u64
     }
 
     /// Fills the data of a unit.
     pub fn fill(self, unit: u64, data: &mut [u8]) {
-        data.chunks_exact_mut(8).zip(self.words(unit)).for_each(|(to, word)| to.copy_from_slice(&word.to_le_bytes()));
+        for (block, data) in (self.first_block(unit)..).zip(data.chunks_exact_mut(self.block_bytes)) {
+            let mut word = first_word(block);
+            for to in data.as_chunks_mut().0 {
+                *to = word.to_le_bytes();
+                word = word.wrapping_add(MULTIPLIER);
+            }
+        }
     }
 
     /// Returns true if the data is that of a unit.
     pub fn is(self, unit: u64, data: &[u8]) -> bool {
-        data.chunks_exact(8).zip(self.words(unit)).all(|(found, word)| found == word.to_le_bytes())
+        for (block, data) in (self.first_block(unit)..).zip(data.chunks_exact(self.block_bytes)) {
+            let mut word = first_word(block);
+            for found in data.as_chunks().0 {
+                if u64::from_le_bytes(*found) != word {
+                    return false;
+                }
+                word = word.wrapping_add(MULTIPLIER);
+            }
+        }
+        true
     }
 }
 

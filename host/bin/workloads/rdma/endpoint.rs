@@ -312,20 +312,24 @@ impl Endpoint {
         (local.collect(), remote.collect())
     }
 
-    /// Returns the data that side `rank` sends for a size.
-    fn pattern(&self, rank: usize, bytes: u64) -> Vec<u8> {
+    /// Returns the data that side `rank` sends for a size: a half with zeros where it has no messages of that size.
+    fn pattern(&self, setting: &Setting, rank: usize, bytes: u64) -> Vec<u8> {
         let seed = mix(bytes << 8 | (rank as u64) << 4 | self.initiator as u64);
-        let words = self.offset(Half::Inbox) / size_of::<u64>() as u64;
-        let mut pattern = Vec::with_capacity(words as usize * size_of::<u64>());
-        for i in 0..words {
-            pattern.extend_from_slice(&mix(seed.wrapping_add(i)).to_le_bytes());
+        let used = (setting.slots(bytes) * Setting::stride(bytes)) as usize;
+        let mut pattern = vec![0; self.half as usize];
+        let mut next = seed;
+        for part in pattern.chunks_exact_mut(self.span as usize) {
+            for word in part[..used].as_chunks_mut().0 {
+                *word = mix(next).to_le_bytes();
+                next = next.wrapping_add(1);
+            }
         }
         pattern
     }
 
     /// Fills the outbox with data and clears the inbox. No side may send during this call.
-    pub(super) fn prepare(&self, rank: usize, bytes: u64) -> Result<(), MemoryError> {
-        self.memory.write(self.offset(Half::Outbox) as usize, &self.pattern(rank, bytes))?;
+    pub(super) fn prepare(&self, setting: &Setting, rank: usize, bytes: u64) -> Result<(), MemoryError> {
+        self.memory.write(self.offset(Half::Outbox) as usize, &self.pattern(setting, rank, bytes))?;
         self.memory.fill(self.offset(Half::Inbox) as usize, self.half as usize, 0)
     }
 
@@ -367,7 +371,7 @@ impl Endpoint {
         }
         // The inbox holds what this side read, or what the other side wrote.
         let sent = if verb == Verb::Read { mine } else { theirs };
-        let expected = self.pattern(1 - rank, bytes);
+        let expected = self.pattern(setting, 1 - rank, bytes);
         for (pair, sent) in (0u64..).zip(sent) {
             for slot in 0..slots.min(*sent) {
                 let at = (pair * self.span + slot * stride) as usize;

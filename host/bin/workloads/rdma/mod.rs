@@ -176,7 +176,7 @@ impl<'a> RdmaBench<'a> {
     /// * [`MeasureError::Memory`], [`MeasureError::Engine`], [`MeasureError::Run`] or [`MeasureError::Bootstrap`] if
     ///   memory, a kernel or the exchange with the other side fails.
     pub fn measure(&mut self, bytes: u64) -> Result<Row, MeasureError> {
-        self.endpoint.prepare(self.side.ranks.rank(), bytes)?;
+        self.endpoint.prepare(&self.setting, self.side.ranks.rank(), bytes)?;
         let buffers = match self.driver {
             Driver::Kernel(..) if self.posts() => Some(kernel::Buffers::new(&self.side, &self.setting)?),
             _ => None,
