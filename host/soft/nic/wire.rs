@@ -90,7 +90,10 @@ pub(super) struct Wire {
     peer: u128,
     terms: Terms,
     phase: Phase,
+    /// Memory for bytes that were received. It keeps its length: a poll without bytes does not clear it again.
     inbox: Vec<u8>,
+    /// Number of bytes of `inbox` that were received, and of those among them that were processed.
+    received: usize,
     taken: usize,
     /// The frame that [`Wire::next`] opened last.
     frame: Vec<u8>,
@@ -122,6 +125,7 @@ impl Wire {
             terms,
             phase,
             inbox: Vec::new(),
+            received: 0,
             taken: 0,
             frame: Vec::new(),
             outbox: Vec::new(),
@@ -246,17 +250,18 @@ impl Wire {
 
     fn read(&mut self) -> Result<bool, Cut> {
         if self.taken > 0 {
-            self.inbox.drain(..self.taken);
+            self.inbox.copy_within(self.taken..self.received, 0);
+            self.received -= self.taken;
             self.taken = 0;
         }
         let most = if self.is_open() { READ_AHEAD } else { GREETING };
         let mut moved = false;
-        while self.inbox.len() < most {
-            let old = self.inbox.len();
-            self.inbox.resize((old + CHUNK).min(most), 0);
-            let n = self.socket.read(&mut self.inbox[old..]);
-            self.inbox.truncate(old + *n.as_ref().unwrap_or(&0));
-            match n {
+        while self.received < most {
+            let end = (self.received + CHUNK).min(most);
+            if self.inbox.len() < end {
+                self.inbox.resize(end, 0);
+            }
+            match self.socket.read(&mut self.inbox[self.received..end]) {
                 Ok(0) => {
                     // Bytes before the end still count. The next read reports the end again.
                     if moved {
@@ -264,7 +269,10 @@ impl Wire {
                     }
                     return Err(Cut::Closed);
                 }
-                Ok(_) => moved = true,
+                Ok(n) => {
+                    self.received += n;
+                    moved = true;
+                }
                 Err(e) if e.kind() == ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => return Err(e.into()),
@@ -276,10 +284,10 @@ impl Wire {
 
     /// Processes the next message of the handshake, if it has arrived.
     fn greet(&mut self) -> Result<(), Cut> {
-        let heard = Greeting::read(&PROTOCOL, &self.inbox)
+        let heard = Greeting::read(&PROTOCOL, &self.inbox[self.taken..self.received])
             .map_err(|_| Cut::Garbage("the program at that address is not a software NIC"))?;
         let Some((heard, bytes)) = heard else { return Ok(()) };
-        self.inbox.drain(..bytes);
+        self.taken += bytes;
         let next = match &mut self.phase {
             Phase::Greeting(initiator) => initiator.read_message(&heard).map_err(Cut::of_greeting)?,
             Phase::Greeted(responder) => match responder.read_message(&heard) {
@@ -311,7 +319,7 @@ impl Wire {
     pub(super) fn next(&mut self) -> Result<bool, Cut> {
         loop {
             let Phase::Open(seals) = &mut self.phase else { return Ok(false) };
-            let stream = &mut self.inbox[self.taken..];
+            let stream = &mut self.inbox[self.taken..self.received];
             let length = stream.first_chunk::<LENGTH>().map(|n| u32::from_le_bytes(*n) as usize);
             let whole = length.map(|n| seals.theirs.frame_bytes(n));
             if let Some(frame) = whole.and_then(|n| stream.get_mut(LENGTH..n))
