@@ -10,8 +10,8 @@ fn asked_for() -> u32 {
     Config::default().cases
 }
 
-/// Returns the configuration of a property test whose cases take long. The test has `usual` cases with `cargo test`, and as many times more or
-/// fewer as `PROPTEST_CASES` asks for.
+/// Returns the configuration of a property test whose cases take long. The test has `usual` cases with `cargo test`,
+/// and as many times more or fewer as `PROPTEST_CASES` asks for.
 pub(crate) fn cases(usual: u32) -> Config {
     Config::with_cases((u64::from(usual) * u64::from(asked_for()) / u64::from(USUAL)).max(1) as u32)
 }
