@@ -64,7 +64,7 @@ pub(super) fn graph(edges: &[(u64, u64, u32)], directed: bool, wide: bool, weigh
 }
 
 proptest! {
-    #![proptest_config(crate::test_cases::cases(12))]
+    #![proptest_config(ProptestConfig::with_cases(40))]
     #[test]
     fn what_is_stored_comes_back(
         edges in prop::collection::vec((0u64..50, 0u64..50, 1u32..100), 0..200),
@@ -127,7 +127,7 @@ fn opening_takes_the_memory_that_was_said_before() {
 }
 
 proptest! {
-    #![proptest_config(crate::test_cases::cases(20))]
+    #![proptest_config(ProptestConfig::with_cases(60))]
     #[test]
     fn damaged_parts_are_errors_and_never_panic(
         part in 0usize..7, at in any::<prop::sample::Index>(), bytes in prop::collection::vec(any::<u8>(), 1..9),
@@ -275,7 +275,7 @@ fn damaged_names_are_refused() {
 }
 
 proptest! {
-    #![proptest_config(crate::test_cases::cases(12))]
+    #![proptest_config(ProptestConfig::with_cases(40))]
     #[test]
     fn no_bytes_in_a_dictionary_make_opening_panic(
         offsets: bool, at in any::<prop::sample::Index>(), bytes in prop::collection::vec(any::<u8>(), 1..9),

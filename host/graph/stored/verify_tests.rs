@@ -119,7 +119,7 @@ fn errors_name_the_identifiers_of_the_input() {
 }
 
 proptest! {
-    #![proptest_config(crate::test_cases::cases(50))]
+    #![proptest_config(ProptestConfig::with_cases(150))]
     #[test]
     fn any_other_word_of_an_edge_list_is_found(
         edges in prop::collection::vec((0u64..30, 0u64..30, 1u32..9), 1..90), directed: bool, weighted: bool,

@@ -156,7 +156,7 @@ mod tests {
     const DIRECTED: CsrOptions = CsrOptions { directed: true, keep_self_loops: false, wide: false };
 
     proptest! {
-        #![proptest_config(crate::test_cases::cases(12))]
+        #![proptest_config(ProptestConfig::with_cases(32))]
         #[test]
         fn ranks_converge_sum_to_one_and_verify(
             edges in prop::collection::vec((0u64..30, 0u64..30), 0..120), directed: bool, wide: bool,

@@ -176,7 +176,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(crate::test_cases::cases(6))]
+        #![proptest_config(ProptestConfig::with_cases(24))]
         #[test]
         fn arrays_stay_whole_while_others_come_and_go(
             steps in prop::collection::vec((0u32..6, 0usize..60_000, any::<u32>()), 1..14),

@@ -104,7 +104,7 @@ fn an_index_that_is_no_row_is_told_with_its_position() {
 }
 
 proptest! {
-    #![proptest_config(crate::test_cases::cases(10))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
     fn batches_are_those_of_the_model(
         each in prop_oneof![16..=40u64, Just(128), 100..=600u64, Just(1024), Just(16383), Just(16384)],

@@ -36,7 +36,7 @@ fn write(model: &mut [u32], each: usize, indices: &[u64], rows: &[u32], combine:
 }
 
 proptest! {
-    #![proptest_config(crate::test_cases::cases(5))]
+    #![proptest_config(ProptestConfig::with_cases(16))]
     #[test]
     fn rows_that_are_written_are_those_of_the_model(
         each in prop_oneof![16..=40u64, Just(128), 100..=600u64, Just(1024), Just(16384)],

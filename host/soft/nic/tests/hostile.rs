@@ -414,7 +414,7 @@ fn the_two_ends_of_a_connection_are_told_apart() {
 }
 
 proptest! {
-    #![proptest_config(crate::test_cases::cases(12))]
+    #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
     fn random_entries_never_stop_an_adapter(entries in proptest::collection::vec(any::<[u8; 32]>(), 1..12), near: bool) {
