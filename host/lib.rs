@@ -131,6 +131,8 @@ pub mod storage;
 pub mod suggest;
 #[cfg(not(feature = "internals"))]
 mod suggest;
+#[cfg(test)]
+mod test_cases;
 mod this_host;
 #[cfg(test)]
 #[path = "../tests/common/tree.rs"]

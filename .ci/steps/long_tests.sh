@@ -94,7 +94,7 @@ step_soak() {
   done
 }
 
-# Property tests with 64 times their cases, where a test does not name their number itself.
+# Property tests with 256 times their cases, and tests of combinations with all of theirs.
 step_properties() {
   shown "PROPTEST_CASES=4096 cargo test --locked --lib"
 }

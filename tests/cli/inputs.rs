@@ -46,8 +46,11 @@ fn weights_that_32_bits_do_not_hold_have_64() {
     let out = write(&folder, "out.wel", "");
     succeeds(&["graph", "export", "stored:a", "--device", &device, "--out", &out]);
     let exported = fs::read_to_string(&out).unwrap();
-    let weights: Vec<f64> =
-        exported.lines().filter(|l| !l.starts_with('#')).map(|l| l.split_whitespace().last().unwrap().parse().unwrap()).collect();
+    let weights: Vec<f64> = exported
+        .lines()
+        .filter(|l| !l.starts_with('#'))
+        .map(|l| l.split_whitespace().last().unwrap().parse().unwrap())
+        .collect();
     assert_eq!(weights, [123_456_789.0, 0.5, 1.79e308], "{exported}");
     for (input, more) in [("stored:a", &["--device", &device, "--verify"][..]), (&file, &[])] {
         let distances = write(&folder, "distances.txt", "");
@@ -62,10 +65,21 @@ fn weights_that_32_bits_do_not_hold_have_64() {
     mentions(&refused, &["1.79e308", "line 3", "does not fit into 32 bits", "64 bits"]);
     let fits = write(&folder, "g.wel", "1 2 0.5\n2 3 4\n");
     let report: Value =
-        serde_json::from_str(&succeeds(&["graph", "import", &fits, "--name", "b", "--device", &device, "--json", "-"])).unwrap();
+        serde_json::from_str(&succeeds(&["graph", "import", &fits, "--name", "b", "--device", &device, "--json", "-"]))
+            .unwrap();
     assert_eq!(report["graph"]["weights"], "real weights (32-bit)", "{report}");
     let wide: Value = serde_json::from_str(&succeeds(&[
-        "graph", "import", &fits, "--name", "c", "--device", &device, "--weights-type", "f64", "--json", "-",
+        "graph",
+        "import",
+        &fits,
+        "--name",
+        "c",
+        "--device",
+        &device,
+        "--weights-type",
+        "f64",
+        "--json",
+        "-",
     ]))
     .unwrap();
     assert_eq!(wide["graph"]["weights"], "real weights (64-bit)", "{wide}");

@@ -13,12 +13,13 @@ pub const PAGE: usize = 4096;
 /// Far longer than any step takes; only a hang reaches it.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Waits for something that must happen.
+/// Waits for something that must happen: busily at first, then with pauses, which leave the processor to others.
 pub fn until(what: &str, mut happened: impl FnMut() -> bool) {
-    let end = Instant::now() + DEADLINE;
+    let (end, mut rounds) = (Instant::now() + DEADLINE, 0u64);
     while !happened() {
         assert!(Instant::now() < end, "still waiting for {what}");
-        std::thread::yield_now();
+        rounds += 1;
+        if rounds < 1000 { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(50)) }
     }
 }
 

@@ -258,7 +258,9 @@ impl Job {
         let args = &self.graph;
         let Some(name) = subject::stored_name(&args.input)? else { return Ok(None) };
         let weights = match &self.algorithm {
-            Algorithm::Sssp(_, weights) => (weights.weights != Weights::Input, weights.weights_type != WeightsType::Auto),
+            Algorithm::Sssp(_, weights) => {
+                (weights.weights != Weights::Input, weights.weights_type != WeightsType::Auto)
+            }
             _ => (false, false),
         };
         let given = [

@@ -374,6 +374,7 @@ mod tests {
     use super::*;
     use crate::graph::Orientation;
     use crate::graph::csr::{Csr, Neighbours};
+    use crate::graph::import::Precision;
     use crate::graph::import::bytes::Bytes;
     use crate::graph::import::{Contents, FileFormat, load_bytes};
     use proptest::prelude::*;

@@ -95,7 +95,7 @@ proptest! {
 
 #[test]
 fn opening_takes_the_memory_that_was_said_before() {
-    let generated = |options: &LoadOptions<'_>| "kron:13".parse::<Input>().unwrap().load(options).unwrap().csr;
+    let generated = |options: &LoadOptions<'_>| "kron:11".parse::<Input>().unwrap().load(options).unwrap().csr;
     let both = LoadOptions::default();
     let wide = both.wide(true).orientation(Orientation::Directed);
     let table: String = (0..90).map(|i| format!("person {i},town {}\n", i * i % 31)).collect();
@@ -413,7 +413,7 @@ fn bytes_read_while_opening_are_bounded_by_the_offsets() {
     use crate::storage::MANIFEST_BYTES;
     use std::time::{Duration, Instant};
 
-    const VERTICES: u64 = 20_000;
+    const VERTICES: u64 = 8_000;
     let scattered = |i: u64| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % VERTICES;
     let edges: Vec<_> = (0..40 * VERTICES).map(|i| (i % VERTICES, scattered(i))).collect();
     let controller = SoftController::start(SoftConfig::parse("mem:32M").unwrap()).unwrap();

@@ -85,15 +85,16 @@ impl<'a> CpuSendQueue<'a> {
         Some(bytemuck::cast::<_, Cqe>(bytes).completion().expect("a completion"))
     }
 
-    /// Waits for the next completion.
+    /// Waits for the next completion: busily at first, then with pauses, which leave the processor to others.
     pub(crate) fn wait(&mut self) -> Completion {
-        let started = Instant::now();
+        let (started, mut rounds) = (Instant::now(), 0u64);
         loop {
             if let Some(c) = self.poll() {
                 return c;
             }
             assert!(started.elapsed() < LIMIT, "no completion {} within {LIMIT:?}", self.polled);
-            std::thread::yield_now();
+            rounds += 1;
+            if rounds < 1000 { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(50)) }
         }
     }
 }

@@ -38,11 +38,12 @@ pub(super) fn everything(world: &World) {
     // More data than the bounce buffer holds, at an unaligned offset.
     let long = BOUNCE_BYTES + 1001;
     let sym = world.malloc::<u8>(long + 7).unwrap();
-    let mine: Vec<u8> = (0..long).map(|i| (i * 31 + me) as u8).collect();
+    let of =
+        |pe: usize| (0..256).map(|i| (i * 31 + pe) as u8).collect::<Vec<_>>().repeat(long / 256 + 1)[..long].to_vec();
+    let mine = of(me);
     sym.put(3, &mine, next).unwrap();
     world.barrier_all().unwrap();
-    let theirs: Vec<u8> = (0..long).map(|i| (i * 31 + before) as u8).collect();
-    assert!(sym.read(3, long).unwrap() == theirs, "what the PE before put");
+    assert!(sym.read(3, long).unwrap() == of(before), "what the PE before put");
     assert!(sym.get(3, long, next).unwrap() == mine, "what this PE put");
     assert_eq!((sym.read(0, 3).unwrap(), sym.get(long + 3, 4, next).unwrap()), (vec![0; 3], vec![0; 4]));
 

@@ -6,7 +6,7 @@
 use super::checksum_table::TablePlace;
 use super::manifest::Entry;
 use super::page_checksums::{BYTES_AT_ONCE, NewTable, parts};
-use super::superblock::{Head, Superblock};
+use super::superblock::{Head, Superblock, are_zeros};
 use super::verify::{ArrayState, DamagedRange, Pass, Passes, Verification};
 use super::{Content, Contents};
 use crate::storage::checksum::Checksum;
@@ -139,7 +139,7 @@ impl Contents {
         let mut tail = vec![0; bytes.min(MANIFEST_BYTES as u64) as usize];
         let first = (bytes - tail.len() as u64) >> self.disk.block_shift();
         let read = self.disk.with_queue(device, |q, ns| q.read(ns, first, &mut tail));
-        head.is_zero() && read.is_ok() && tail.iter().all(|b| *b == 0)
+        head.is_zero() && read.is_ok() && are_zeros(&tail)
     }
 
     /// Repairs one array on the copies in use, and writes it to the copies in `back`. Removes from `back` those that

@@ -388,7 +388,7 @@ impl Sequence {
 
 #[test]
 fn no_sequence_of_faults_gives_wrong_data_or_loses_a_copy() {
-    let count = std::env::var(SEQUENCES).ok().map_or(20, |n| n.parse().unwrap());
+    let count = std::env::var(SEQUENCES).ok().map_or(6, |n| n.parse().unwrap());
     let engine = Engine::builder().threads(2).cpu().unwrap();
     for number in 0..count {
         let mut sequence = Sequence::new(number);

@@ -155,7 +155,7 @@ fn runs_go_on_without_a_copy_that_has_disappeared() {
             let mut faults = [""; 2];
             faults[gone] = ",disappear=after:9";
             let v = pair.open(landing, faults);
-            v.set_deadline(Duration::from_secs(2)).unwrap();
+            v.set_deadline(Duration::from_secs(1)).unwrap();
             assert!(read_by_kernels(&v).unwrap_or_else(|e| panic!("copy {gone}, {landing}: {e}")) == pair.data);
             assert!(read_through_a_cache(&v) == pair.data);
             assert!(read_by_host(&v) == pair.data);
@@ -171,7 +171,7 @@ fn a_cache_goes_on_without_a_copy_that_has_disappeared() {
     for landing in LANDINGS {
         let pair = Pair::new(None);
         let v = pair.open(landing, ["", ",disappear=after:9"]);
-        v.set_deadline(Duration::from_secs(2)).unwrap();
+        v.set_deadline(Duration::from_secs(1)).unwrap();
         assert!(read_through_a_cache(&v) == pair.data, "{landing}");
         assert_eq!(v.redundancy().unwrap().lost.len(), 1);
     }

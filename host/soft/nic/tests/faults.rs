@@ -135,7 +135,7 @@ fn large_messages_survive_cuts() {
 #[test]
 fn a_dead_peer_is_noticed_and_named() {
     for way in ["", "sockets", "sockets,tcp"] {
-        let times = "retry=1500ms,heartbeat=20ms,silence=200ms";
+        let times = "retry=500ms,heartbeat=20ms,silence=200ms";
         let (mut a, mut b) = (Side::new(&format!("{way},{times}")), Side::new(&format!("{way},fault=die@nth:1")));
         join(&mut a, &mut b);
         let mut p = a.send_queue();

@@ -3,7 +3,7 @@
 use super::*;
 use crate::rdma::{Adapter, QueueAddress};
 
-const QUICK: &str = "retry=1500ms,heartbeat=20ms,silence=200ms,connect=2s";
+const QUICK: &str = "retry=700ms,heartbeat=20ms,silence=200ms,connect=1s";
 
 #[test]
 fn a_wrong_key_is_refused_in_words() {

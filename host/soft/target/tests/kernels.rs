@@ -78,7 +78,7 @@ fn kernels_move_data_and_the_host_posts_nothing() {
                 let most = (m.volume.max_transfer_bytes() as u32 / block).min(128 << 10);
                 assert!(landing == LandingChoice::Bounce || most * block == 128 << 10, "MDTS is the limit");
                 for each in [1, 3, most, most + 1] {
-                    m.move_blocks(&pattern(300 << 10, each as usize), each).unwrap();
+                    m.move_blocks(&pattern(160 << 10, each as usize), each).unwrap();
                 }
                 let (after, stats) = (m.connection.counters(), m.volume.stats().unwrap());
                 assert_eq!(after.kernel_commands - before.kernel_commands, stats.reads + stats.writes);

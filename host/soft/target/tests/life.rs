@@ -84,7 +84,7 @@ fn a_command_fails_when_the_target_stays_away_and_a_reset_finds_it_again(transpo
 
 fn keep_alive_keeps_an_idle_association(transport: TargetTransport) {
     let e = Exported::new(transport, "soft:mem:1M,threads=1", |c| c);
-    let r = Remote::new(&e.config().keep_alive(Duration::from_secs(4)));
+    let r = Remote::new(&e.config().keep_alive(Duration::from_secs(2)));
     until("three Keep Alives", || r.connection.counters().keep_alives >= 3);
     assert_eq!((r.connection.counters().losses, e.target().hosts()), (0, 1));
 }

@@ -31,7 +31,7 @@ fn kernels_move_data_by_an_mlx5_nic() {
                 let before = m.connection.counters();
                 let most = (m.volume.max_transfer_bytes() as u32 / block).min(128 << 10);
                 for each in [1, 3, most] {
-                    m.move_blocks(&pattern(200 << 10, each as usize), each).unwrap();
+                    m.move_blocks(&pattern(160 << 10, each as usize), each).unwrap();
                 }
                 let (after, stats) = (m.connection.counters(), m.volume.stats().unwrap());
                 assert_eq!(after.kernel_commands - before.kernel_commands, stats.reads + stats.writes);

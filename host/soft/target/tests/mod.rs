@@ -160,7 +160,11 @@ impl Remote {
 
 /// Returns bytes that depend on their place.
 fn pattern(bytes: usize, seed: usize) -> Vec<u8> {
-    (0..bytes).map(|i| (i * 7 + i / 251 + seed * 13) as u8).collect()
+    const PERIOD: usize = 251 * 256;
+    let period: Vec<u8> = (0..PERIOD.min(bytes)).map(|i| (i * 7 + i / 251 + seed * 13) as u8).collect();
+    let mut all = period.repeat(bytes.div_ceil(PERIOD));
+    all.truncate(bytes);
+    all
 }
 
 fn status_of(e: &NvmeError) -> Option<Status> {

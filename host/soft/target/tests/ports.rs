@@ -104,7 +104,7 @@ fn a_port_that_returns_is_used_after_the_loss_of_the_other(transport: TargetTran
 
 fn a_port_whose_network_is_cut_is_left_after_keep_alive(transport: TargetTransport) {
     let e = exported(transport);
-    let r = Remote::new(&e.config().keep_alive(Duration::from_secs(2)).connect_timeout(Duration::from_secs(2)));
+    let r = Remote::new(&e.config().keep_alive(Duration::from_secs(1)).connect_timeout(Duration::from_secs(2)));
     let mut q = r.patient_queue();
     let data = pattern(4096, 7);
     q.write(&r.namespace, 0, &data).unwrap();
