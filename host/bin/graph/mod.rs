@@ -257,10 +257,8 @@ impl Job {
     pub fn stored(&self) -> Result<Option<GraphName>, Failure> {
         let args = &self.graph;
         let Some(name) = subject::stored_name(&args.input)? else { return Ok(None) };
-        let weights = match &self.algorithm {
-            Algorithm::Sssp(_, weights) => {
-                (weights.weights != Weights::Input, weights.weights_type != WeightsType::Auto)
-            }
+        let (weights, weights_type) = match &self.algorithm {
+            Algorithm::Sssp(_, choice) => (choice.weights != Weights::Input, choice.weights_type != WeightsType::Auto),
             _ => (false, false),
         };
         let given = [
@@ -273,8 +271,8 @@ impl Job {
             ("--directed", args.directed),
             ("--undirected", args.undirected),
             ("--page-checksums", args.page_checksums),
-            ("--weights", weights.0),
-            ("--weights-type", weights.1),
+            ("--weights", weights),
+            ("--weights-type", weights_type),
         ];
         match given.into_iter().find(|(_, given)| *given) {
             Some((option, _)) => {

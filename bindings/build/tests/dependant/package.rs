@@ -51,7 +51,8 @@ impl Package {
             "Cargo.toml",
             &format!(
                 "[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[dependencies]\n{dependencies}\n\n\
-                 [build-dependencies]\nwarpbell-build = {{ path = {:?} }}\n\n[profile.dev]\ndebug = \"line-tables-only\"\n\n[workspace]\n",
+                 [build-dependencies]\nwarpbell-build = {{ path = {:?} }}\n\n[profile.dev]\ndebug = \"line-tables-only\"\n\n\
+                 [profile.dev.package.\"*\"]\ndebug = false\n\n[workspace]\n",
                 root().join("bindings/build")
             ),
         );
