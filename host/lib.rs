@@ -51,6 +51,12 @@
     allow(dead_code, unused_imports)
 )]
 
+// A dependency of tests on this package would turn the feature on, and have them compiled after the library instead of beside it.
+#[cfg(all(test, not(feature = "internals")))]
+compile_error!(
+    "tests reach what is not promised: add `internals` to the features, as in `cargo test --no-default-features --features storage,internals`"
+);
+
 // Benchmarks and fuzz targets include some test files, which therefore name the crate `warpbell`.
 #[cfg(test)]
 extern crate self as warpbell;

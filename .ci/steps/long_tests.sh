@@ -37,13 +37,13 @@ step_families() {
     echo "features: ${features:-none}"
     # Tests have `internals`, and whoever embeds a family has not.
     DOCS_RS=1 cargo check --locked -p warpbell --lib --no-default-features --features "cuda-12080,$features"
-    DOCS_RS=1 cargo clippy --locked -p warpbell --all-targets --no-default-features --features "cuda-12080,$features" -- -D warnings
+    DOCS_RS=1 cargo clippy --locked -p warpbell --all-targets --no-default-features --features "cuda-12080,internals,$features" -- -D warnings
   done
-  shown "cargo test --locked -p warpbell --lib --no-default-features --features cuda-12080,parquet -- graph::import::columnar graph::output_parquet"
+  shown "cargo test --locked -p warpbell --lib --no-default-features --features cuda-12080,internals,parquet -- graph::import::columnar graph::output_parquet"
   grep -qE "^test result: ok. [1-9]" target/ci/last.txt || die "no test of feature \`parquet\` ran"
   # Without a version of CUDA it is that of the machine, or the newest.
   cargo check --locked -p warpbell --lib --no-default-features --features storage,shmem
-  shown "cargo test --locked -p warpbell --lib --no-default-features --features cuda-12080,storage,shmem names_its_feature"
+  shown "cargo test --locked -p warpbell --lib --no-default-features --features cuda-12080,internals,storage,shmem names_its_feature"
   grep -q "^test result: ok. 2 passed" target/ci/last.txt || die "not both kinds of software devices were asked for"
 }
 
