@@ -16,7 +16,7 @@ readonly AFFECTED=(
   'deploy/kubernetes/*'                     'language kubernetes'
   'deploy/*'                                'language'
   'fuzz/*'                                  'format language lint'
-  'benches/*.rs'                            'format language lint benches'
+  'benches/*.rs'                            'format language lint'
   'benches/*'                               'language kernels'
   'examples/template/*'                     'language tutorial kernels'
   'examples/cpp/*'                          'language tests'
@@ -39,9 +39,9 @@ readonly AFFECTED=(
   'tests/namespaces*'                       'format language lint tests stress'
   'tests/*'                                 'format language lint tests'
   'host/bin/*'                              'format language lint tests docs job python'
-  'host/graph/*'                            'format language lint tests features docs examples job benches python'
+  'host/graph/*'                            'format language lint tests features docs examples job python'
   'host/shmem/*|host/rdma/*|host/soft/nic/*' 'format language lint tests stress features docs examples python'
-  'host/*'                                  'format language lint tests stress features docs tutorial examples job benches python rig'
+  'host/*'                                  'format language lint tests stress features docs tutorial examples job python rig'
 )
 
 # Names the steps of a file.

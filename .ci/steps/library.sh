@@ -11,6 +11,7 @@ step_lint() {
 # families. The long run has each, alone and with those that they work with.
 step_features() {
   local what packed most=3000000
+  python3 .ci/one_library.py
   DOCS_RS=1 cargo check --locked -p warpbell --lib --no-default-features --features cuda-12080
   # All families without `internals`, as bindings have them: what only tests and tools use is not compiled.
   DOCS_RS=1 cargo rustc --locked -p warpbell --lib --profile check --no-default-features --features cuda-12080,storage,shmem,parquet,soft,doctor,nvml -- -D warnings
@@ -70,9 +71,4 @@ step_examples() {
     shown "cargo run --locked --quiet --example $name"
     grep -q "correct" target/ci/last.txt || die "example $name did not say that its result is correct"
   done
-}
-
-step_benches() {
-  # The others, so that the library is the one of the tests.
-  cargo bench --locked --no-run --profile dev -p warpbell -p warpbell-build -p warpbell-c -p warpbell-benches --bench '*'
 }

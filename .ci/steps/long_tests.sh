@@ -47,6 +47,12 @@ step_families() {
   grep -q "^test result: ok. 2 passed" target/ci/last.txt || die "not both kinds of software devices were asked for"
 }
 
+# Benchmarks link. Every day clippy compiles them.
+step_benches() {
+  # The others, so that the library is the one of the tests.
+  cargo bench --locked --no-run --profile dev -p warpbell -p warpbell-build -p warpbell-c -p warpbell-benches --bench '*'
+}
+
 # Tests of the Rust library where the program takes the machine for a smaller or a larger one, but for programs of the device library
 # alone, which do not ask.
 step_processors() {
