@@ -19,9 +19,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 use warpbell::doctor::Require;
-use warpbell::graph::LEAST_TOLERANCE;
 use warpbell::graph::import::{DEFAULT_SEED, FileFormat, Precision};
 use warpbell::graph::stored::GraphName;
+use warpbell::graph::{LEAST_TOLERANCE, ListForm, VertexOrder};
 use warpbell::nvme::RetryBudget;
 use warpbell::units::{Bytes, BytesOrShare, parse_duration};
 
@@ -293,6 +293,12 @@ pub struct ImportArgs {
     /// Type of real weights
     #[arg(long, value_enum, value_name = "TYPE", default_value_t = WeightsType::Auto)]
     pub weights_type: WeightsType,
+    /// Form of the neighbour lists
+    #[arg(long, value_enum, value_name = "FORM", default_value_t = Lists::Packed)]
+    pub lists: Lists,
+    /// Order in which packed lists stand and name vertices; identifiers stay those of the input
+    #[arg(long, value_enum, default_value_t = Order::Degree)]
+    pub order: Order,
     /// Seed of generators and random weights
     #[arg(long, value_name = "N", default_value_t = DEFAULT_SEED)]
     pub seed: u64,
@@ -513,6 +519,35 @@ impl WeightsType {
             Self::Auto => Precision::Auto,
             Self::F32 => Precision::Single,
             Self::F64 => Precision::Double,
+        }
+    }
+}
+
+/// Form of stored neighbour lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Lists {
+    /// Gaps between neighbours, in few bits
+    Packed,
+    /// Identifiers of 32 or 64 bits
+    Plain,
+}
+
+/// Order of packed lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Order {
+    /// Vertices of the highest degree first: gaps are shortest
+    Degree,
+    /// As the identifiers of the input
+    Input,
+}
+
+impl ImportArgs {
+    /// Returns the form of the lists.
+    pub fn form(&self) -> ListForm {
+        match (self.lists, self.order) {
+            (Lists::Plain, _) => ListForm::Plain,
+            (Lists::Packed, Order::Degree) => ListForm::Packed(VertexOrder::Degree),
+            (Lists::Packed, Order::Input) => ListForm::Packed(VertexOrder::Input),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Direction-optimising breadth-first search, level by level.
 
 use super::edges::{EdgeStore, GraphError, GraphOnEngine, Lists};
-use super::launch::{Launcher, QueueOrder};
+use super::launch::{Launcher, QueueOrder, ValueKind};
 use super::params::{
     BFS_DEGREES as DEGREES, BFS_FOUND as FOUND, BFS_HUB_HITS as HUB_HITS, BFS_ITEMS as ITEMS, BFS_SCANNED as SCANNED,
     Bfs as Parameters, GRAPH_HUBS, GRAPH_PIECE_EDGES, GraphReport as Report,
@@ -244,7 +244,11 @@ impl Bfs {
         self.order.reset()?;
         let before = self.graph.stats()?;
         let started = Instant::now();
-        let (levels, reached) = self.search(source)?;
+        let (levels, reached) = self.search(self.graph.inside(source))?;
+        self.launcher.bring_outside(&self.graph, &self.depth, ValueKind::Plain)?;
+        if let Some(parent) = &self.parent {
+            self.launcher.bring_outside(&self.graph, parent, ValueKind::Ids)?;
+        }
         let elapsed = started.elapsed();
         Ok(BfsOnEngine {
             io: self.graph.stats_since(before)?,

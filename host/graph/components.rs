@@ -1,9 +1,10 @@
 //! Connected components: first over the hub neighbours, then a sample, then only the remaining vertices.
 
 use super::edges::{GraphError, GraphOnEngine};
-use super::launch::Launcher;
+use super::launch::{Launcher, ValueKind};
 use super::params::{
-    COMPONENTS_ROOTS as ROOTS, COMPONENTS_SCANNED as SCANNED, Components as Parameters, GraphReport as Report,
+    COMPONENTS_ROOTS as ROOTS, COMPONENTS_SCANNED as SCANNED, Components as Parameters, GRAPH_HUBS,
+    GraphReport as Report,
 };
 use super::vertex_values::VertexValues;
 use crate::args;
@@ -17,8 +18,8 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ComponentsOptions {
-    /// Largest number of rounds that link one neighbour of every vertex (Afforest: 2). Rounds end as soon as `giant` is
-    /// reached.
+    /// Largest number of rounds that link one neighbour of every vertex (Afforest: 2), at most 3. The neighbours are those
+    /// that are kept in memory, so a round reads no edge. Rounds end as soon as `giant` is reached.
     pub rounds: u32,
     /// Share of the sample that must be in one component before the other vertices are read completely.
     pub giant: f64,
@@ -185,6 +186,7 @@ impl Components {
         let before = self.graph.stats()?;
         let started = Instant::now();
         let phases = self.phases()?;
+        self.launcher.bring_outside(&self.graph, &self.label, ValueKind::Labels)?;
         let elapsed = started.elapsed();
         let io = self.graph.stats_since(before)?;
         let components = phases.last().map_or(0, |p| p.trees);
@@ -209,10 +211,11 @@ impl Components {
             vertices: graph.vertices,
             edges: graph.arcs,
             giant: graph.none(),
-            neighbour: 0,
+            hub: 0,
             samples: SAMPLES as u32,
         };
         let ids = graph.id_suffix();
+        let hubs = format!("wb_components_hubs_{ids}");
         let mut phase = |name, started: Instant, scanned, trees| {
             phases.push(PhaseReport { name, scanned, trees, elapsed: started.elapsed() });
         };
@@ -223,7 +226,7 @@ impl Components {
         unsafe { self.launcher.run(&format!("wb_components_start_{ids}"), args!(p)) }?;
         // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
         // shares them.
-        unsafe { self.launcher.run(&format!("wb_components_hubs_{ids}"), args!(p)) }?;
+        unsafe { self.launcher.run(&hubs, args!(p)) }?;
         let trees = self.compress(p)?;
         phase("hubs", started, 0, trees);
 
@@ -231,15 +234,16 @@ impl Components {
         // skipped.
         let skips = !graph.directed;
         let mut giant = if skips { self.giant(p)? } else { None };
-        for round in 0..self.options.rounds {
+        for round in 0..self.options.rounds.min(GRAPH_HUBS - 1) {
             if !skips || giant.is_some() {
                 break;
             }
             let started = Instant::now();
-            let neighbour = round + u32::from(lists.hubs_first);
-            let report = self.over("wb_components_round", Parameters { neighbour, ..p })?;
+            // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
+            // shares them.
+            unsafe { self.launcher.run(&hubs, args!(Parameters { hub: round + 1, ..p })) }?;
             let trees = self.compress(p)?;
-            phase("neighbours", started, report.sum[SCANNED], trees);
+            phase("hubs", started, 0, trees);
             giant = self.giant(p)?;
         }
 

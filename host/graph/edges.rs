@@ -2,6 +2,7 @@
 //! them.
 
 use super::import::ImportError;
+use super::order::Order;
 use super::params::GRAPH_PIECE_EDGES;
 use super::stored::StoredError;
 use crate::engine::{Args, Engine, EngineError, KernelArg, RunError};
@@ -13,6 +14,7 @@ use crate::storage::{Array, Cache, Element, ElementType, Stats, StorageError};
 use bytemuck::{Pod, Zeroable};
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Default limit of the time of one kernel.
@@ -232,6 +234,17 @@ pub(super) enum EdgeStore {
     Wide(Array<u64>),
     WeightedNarrow(Array<NarrowEdge>),
     WeightedWide(Array<WideEdge>),
+    /// Packed lists ([`packed`](super::packed)) in memory that kernels read by loads: words, and the first word of each
+    /// block.
+    PackedMemory {
+        words: Region,
+        positions: Region,
+    },
+    /// Packed lists on a volume.
+    PackedStorage {
+        words: Array<u32>,
+        positions: Region,
+    },
 }
 
 impl EdgeStore {
@@ -239,6 +252,8 @@ impl EdgeStore {
     pub(super) fn source(&self) -> &'static str {
         match self {
             Self::Memory(_) => "pointer",
+            Self::PackedMemory { .. } => "packed_pointer",
+            Self::PackedStorage { .. } => "packed_storage",
             _ => "storage",
         }
     }
@@ -246,8 +261,8 @@ impl EdgeStore {
     /// Returns the number of pages that the edges take, or `None` for edges in memory.
     pub(super) fn pages(&self) -> Option<u64> {
         let pages = match self {
-            Self::Memory(_) => return None,
-            Self::Narrow(array) => array.pages(),
+            Self::Memory(_) | Self::PackedMemory { .. } => return None,
+            Self::Narrow(array) | Self::PackedStorage { words: array, .. } => array.pages(),
             Self::Wide(array) => array.pages(),
             Self::WeightedNarrow(array) => array.pages(),
             Self::WeightedWide(array) => array.pages(),
@@ -257,8 +272,8 @@ impl EdgeStore {
 
     fn warm(&self) -> Result<(), StorageError> {
         match self {
-            Self::Memory(_) => Ok(()),
-            Self::Narrow(array) => array.warm(),
+            Self::Memory(_) | Self::PackedMemory { .. } => Ok(()),
+            Self::Narrow(array) | Self::PackedStorage { words: array, .. } => array.warm(),
             Self::Wide(array) => array.warm(),
             Self::WeightedNarrow(array) => array.warm(),
             Self::WeightedWide(array) => array.warm(),
@@ -274,8 +289,24 @@ impl KernelArg for EdgeStore {
             EdgeStore::Wide(array) => array.push(args),
             EdgeStore::WeightedNarrow(array) => array.push(args),
             EdgeStore::WeightedWide(array) => array.push(args),
+            EdgeStore::PackedMemory { words, positions } => {
+                words.push(args);
+                positions.push(args);
+            }
+            EdgeStore::PackedStorage { words, positions } => {
+                words.push(args);
+                positions.push(args);
+            }
         }
     }
+}
+
+/// Order of the lists of a placed graph, if it is not that of the identifiers.
+#[derive(Clone, Debug)]
+pub(super) struct PlacedOrder {
+    pub host: Arc<Order>,
+    /// Number outside of each vertex, u32[vertices].
+    pub outside: Region,
 }
 
 /// Kind of the weights.
@@ -347,6 +378,7 @@ pub struct GraphOnEngine {
     /// In-edges of a directed graph, if they are placed.
     pub(super) inward: Option<Lists>,
     pub(super) weighted: Option<Weighted>,
+    pub(super) order: Option<PlacedOrder>,
     /// Bitmap of vertices without edges, and of bits past the last vertex.
     pub(super) isolated: Region,
     /// Number of vertices that have edges, as far as is known.
@@ -461,6 +493,11 @@ impl GraphOnEngine {
             return Ok(());
         }
         Err(GraphError::NoSuchVertex { source_vertex: source, vertices: self.vertices })
+    }
+
+    /// Returns the number of a vertex in the order of the lists.
+    pub(super) fn inside(&self, v: u64) -> u64 {
+        self.order.as_ref().map_or(v, |order| order.host.inside(v))
     }
 
     /// Returns the largest number of items in a queue: one for each vertex, and the further pieces of long lists.

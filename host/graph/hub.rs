@@ -19,14 +19,25 @@ pub fn hub_neighbours(csr: &Csr) -> Neighbours {
 }
 
 fn hubs_in<V: VertexId>(csr: &Csr, list: &[V]) -> Vec<V> {
+    let key = |n: V| (Reverse(csr.degree(n.number())), n);
+    hubs_of_lists(csr.offsets(), list, csr.order() == NeighbourOrder::ByDegree, key)
+}
+
+/// Returns the neighbours of each vertex with the least keys, in ascending order of their keys: as many as the kernels
+/// keep in memory. `offsets` are those of the vertices and their end, and `list` begins at the first. `sorted` lists
+/// ascend by their keys.
+pub(super) fn hubs_of_lists<V: VertexId, K: Ord>(
+    offsets: &[u64],
+    list: &[V],
+    sorted: bool,
+    key: impl Fn(V) -> K + Sync,
+) -> Vec<V> {
     const COUNT: usize = GRAPH_HUBS as usize;
     /// Vertices of a part.
     const VERTICES: usize = 1 << 10;
-    let sorted = csr.order() == NeighbourOrder::ByDegree;
-    let mut hubs = vec![V::NONE; csr.vertices() as usize * COUNT];
-    let key = |n: V| (Reverse(csr.degree(n.number())), n);
+    let mut hubs = vec![V::NONE; (offsets.len() - 1) * COUNT];
     let of_vertex = |v: usize, hubs: &mut [V]| {
-        let list = &list[csr.range(v as u64)];
+        let list = &list[(offsets[v] - offsets[0]) as usize..(offsets[v + 1] - offsets[0]) as usize];
         for (i, &n) in list.iter().enumerate() {
             if i < COUNT {
                 hubs[i] = n;

@@ -3,16 +3,19 @@
 use super::edges::{EdgeStore, GraphError, GraphOnEngine};
 use super::params::{
     self, GRAPH_BAD_EDGES, GRAPH_BLOCK_THREADS, GRAPH_BLOCKS_PER_PROCESSOR, GRAPH_PIECE_EDGES, GRAPH_SUMS,
-    GraphCounters, GraphReport as Report, QueueOrder as OrderParameters,
+    GraphCounters, GraphReport as Report, Order as OutsideParameters, QueueOrder as OrderParameters,
 };
+use super::vertex_values::VertexValues;
 use crate::args;
 use crate::engine::{Args, Engine, Grid};
 use crate::memory::{Place, Region};
+use crate::storage::ElementType;
 use std::time::Duration;
 
 crate::engine::plain!(
     params::Bfs,
     params::Components,
+    params::Order,
     params::Pagerank,
     params::Partition,
     params::QueueOrder,
@@ -40,6 +43,9 @@ impl Launcher {
     /// Prepares the kernels whose names begin with `prefix`, so that the first step takes no longer than later ones.
     pub(super) fn new(graph: &GraphOnEngine, prefix: &str) -> Result<Self, GraphError> {
         graph.engine.prepare(prefix)?;
+        if graph.order.is_some() {
+            graph.engine.prepare("wb_order_")?;
+        }
         let sums = graph.engine.allocate(Place::Device, size_of::<GraphCounters>())?;
         let report = graph.engine.allocate(Place::Host, size_of::<Report>())?;
         let this = Self {
@@ -92,6 +98,59 @@ impl Launcher {
     }
 }
 
+/// What the values of vertices are, for graphs whose lists are in an order of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ValueKind {
+    /// Numbers that name no vertex.
+    Plain,
+    /// Vertices, or the largest identifier.
+    Ids,
+    /// A vertex of the same set for all vertices of a set, which becomes the least of the set.
+    Labels,
+}
+
+impl Launcher {
+    /// Brings the values of an algorithm into the order in which programs see vertices, if lists are in another one. An
+    /// algorithm calls this at its end.
+    pub(super) fn bring_outside(
+        &self,
+        graph: &GraphOnEngine,
+        values: &VertexValues,
+        kind: ValueKind,
+    ) -> Result<(), GraphError> {
+        let (Some(order), Some(to)) = (&graph.order, values.outside_address()) else { return Ok(()) };
+        let mut p = OutsideParameters {
+            outside: order.outside.address(),
+            from: values.address(),
+            to,
+            least: 0,
+            vertices: graph.vertices,
+        };
+        let kernel = match kind {
+            ValueKind::Plain if values.element_type() != ElementType::U32 => "wb_order_values_u64",
+            ValueKind::Plain => "wb_order_values_u32",
+            ValueKind::Ids => "wb_order_ids",
+            ValueKind::Labels => "wb_order_labels",
+        };
+        let least = match kind {
+            ValueKind::Labels => {
+                Some(graph.engine.allocate(Place::Device, graph.vertices as usize * size_of::<u32>())?)
+            }
+            ValueKind::Plain | ValueKind::Ids => None,
+        };
+        if let Some(least) = &least {
+            least.fill(0, least.len(), 0xff)?;
+            p.least = least.address();
+            // SAFETY: these are the parameters of this kernel. The regions that they name belong to the graph, the values
+            // and this function, which waits for the kernel.
+            unsafe { self.run("wb_order_least", args!(p)) }?;
+        }
+        // SAFETY: as above.
+        unsafe { self.run(kernel, args!(p)) }?;
+        Ok(())
+    }
+}
+
 /// Sorts queues by vertex, where that avoids reading pages twice.
 #[derive(Debug)]
 pub(super) struct QueueOrder {
@@ -109,7 +168,7 @@ impl QueueOrder {
     pub(super) fn new(graph: &GraphOnEngine, edges: &EdgeStore) -> Result<Self, GraphError> {
         let words = (graph.vertices as usize).div_ceil(32);
         let bitmap = match edges {
-            EdgeStore::Memory(_) => None,
+            EdgeStore::Memory(_) | EdgeStore::PackedMemory { .. } => None,
             _ => Some(graph.engine.allocate(Place::Device, words * size_of::<u32>())?),
         };
         Ok(Self { bitmap, vertices: graph.vertices, least_items: graph.arcs / GRAPH_PIECE_EDGES / PAGES_PER_ITEM })

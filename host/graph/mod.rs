@@ -39,7 +39,9 @@ pub mod verify;
 
 pub use csr::{Csr, CsrError, CsrOptions, NeighbourOrder, Neighbours, VertexId, Weights};
 pub use ids::{Ids, UnknownVertex};
-pub use import::{IdKind, ImportError, LoadOptions, Loaded, Orientation, Progress, Stage, Summary, WeightMode};
+pub use import::{
+    IdKind, ImportError, ListForm, LoadOptions, Loaded, Orientation, Progress, Stage, Summary, VertexOrder, WeightMode,
+};
 pub use input::Input;
 pub use names::{NameFault, Names, NamesError};
 internal!(names::{LONGEST_VERTEX_NAME, VertexName});
@@ -52,6 +54,8 @@ mod failure;
 mod handle;
 mod launch;
 mod occupied;
+mod order;
+mod packed;
 mod pagerank;
 #[allow(dead_code, reason = "generated: the host does not use all of it")]
 mod params;

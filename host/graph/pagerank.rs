@@ -1,7 +1,7 @@
 //! PageRank: each vertex pulls contributions from its in-neighbours.
 
 use super::edges::{GraphError, GraphOnEngine, Lists};
-use super::launch::Launcher;
+use super::launch::{Launcher, ValueKind};
 use super::params::{
     PAGERANK_CHANGE as CHANGE, PAGERANK_DANGLING as DANGLING, PAGERANK_SCANNED as SCANNED, Pagerank as Parameters,
 };
@@ -217,6 +217,7 @@ impl PageRank {
         let before = self.graph.stats()?;
         let started = Instant::now();
         let (iterations, converged) = self.iterate(lists)?;
+        self.launcher.bring_outside(&self.graph, &self.rank, ValueKind::Plain)?;
         let elapsed = started.elapsed();
         let io = self.graph.stats_since(before)?;
         Ok(PageRankOnEngine { rank: self.rank.clone(), iterations, converged, elapsed, io })

@@ -4,6 +4,7 @@ use core::mem::offset_of;
 pub const GRAPH_BLOCK_THREADS: u32 = 256;
 pub const GRAPH_BLOCKS_PER_PROCESSOR: u32 = 4;
 pub const GRAPH_PIECE_EDGES: u64 = 1024;
+pub const PACKED_GROUP_EDGES: usize = 32;
 pub const GRAPH_HUBS: u32 = 4;
 pub const GRAPH_SUMS: usize = 6;
 pub const GRAPH_BAD_EDGES: usize = 5;
@@ -111,6 +112,25 @@ const _: () = {
     ["Offset of field: QueueOrder::vertices"][offset_of!(QueueOrder, vertices) - 40usize];
     ["Offset of field: QueueOrder::sums"][offset_of!(QueueOrder, sums) - 48usize];
     ["Offset of field: QueueOrder::report"][offset_of!(QueueOrder, report) - 56usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
+pub struct Order {
+    pub outside: u64,
+    pub from: u64,
+    pub to: u64,
+    pub least: u64,
+    pub vertices: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Order"][size_of::<Order>() - 40usize];
+    ["Alignment of Order"][align_of::<Order>() - 8usize];
+    ["Offset of field: Order::outside"][offset_of!(Order, outside) - 0usize];
+    ["Offset of field: Order::from"][offset_of!(Order, from) - 8usize];
+    ["Offset of field: Order::to"][offset_of!(Order, to) - 16usize];
+    ["Offset of field: Order::least"][offset_of!(Order, least) - 24usize];
+    ["Offset of field: Order::vertices"][offset_of!(Order, vertices) - 32usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable)]
@@ -304,7 +324,7 @@ pub struct Components {
     pub vertices: u64,
     pub edges: u64,
     pub giant: u64,
-    pub neighbour: u32,
+    pub hub: u32,
     pub samples: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
@@ -321,7 +341,7 @@ const _: () = {
     ["Offset of field: Components::vertices"][offset_of!(Components, vertices) - 56usize];
     ["Offset of field: Components::edges"][offset_of!(Components, edges) - 64usize];
     ["Offset of field: Components::giant"][offset_of!(Components, giant) - 72usize];
-    ["Offset of field: Components::neighbour"][offset_of!(Components, neighbour) - 80usize];
+    ["Offset of field: Components::hub"][offset_of!(Components, hub) - 80usize];
     ["Offset of field: Components::samples"][offset_of!(Components, samples) - 84usize];
 };
 pub const PAGERANK_CHANGE: usize = 0;

@@ -117,6 +117,7 @@ impl GraphOnEngine {
             out,
             inward,
             weighted,
+            order: None,
             isolated: device(engine, &isolated)?,
             connected,
             launch_limit: DEFAULT_LAUNCH_LIMIT,

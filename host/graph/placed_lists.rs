@@ -15,6 +15,20 @@ pub enum PlacedNeighbours {
     Narrow(Array<u32>),
     /// A stored array that kernels read through a cache, identifiers of 64 bits.
     Wide(Array<u64>),
+    /// Packed lists in memory that kernels read, for edge sources of `kernels/graph/packed.cuh`.
+    PackedMemory {
+        /// Words: `u32[]`.
+        words: Region,
+        /// First word of each block of 1024 neighbours, and the number of words: `u64[blocks + 1]`.
+        positions: Region,
+    },
+    /// Packed lists that kernels read through a cache.
+    PackedStorage {
+        /// Words.
+        words: Array<u32>,
+        /// First word of each block of 1024 neighbours, and the number of words: `u64[blocks + 1]`.
+        positions: Region,
+    },
 }
 
 /// Neighbour lists of a placed graph in one direction, as the kernels of the library read them. Clones share the memory.
@@ -37,6 +51,9 @@ pub struct PlacedLists {
     pub hubs_first: u32,
     /// Bitmap of vertices without edges, and of bits past the last vertex: `u32[(vertices + 31) / 32]`.
     pub isolated: Region,
+    /// The number that each vertex has for [`Graph`](super::Graph) and in results: `u32[vertices]`. `None` if lists have
+    /// the same numbers.
+    pub order: Option<Region>,
 }
 
 impl GraphOnEngine {
@@ -72,6 +89,12 @@ impl GraphOnEngine {
             EdgeStore::Memory(region) => PlacedNeighbours::Memory(region.clone()),
             EdgeStore::Narrow(array) => PlacedNeighbours::Narrow(array.clone()),
             EdgeStore::Wide(array) => PlacedNeighbours::Wide(array.clone()),
+            EdgeStore::PackedMemory { words, positions } => {
+                PlacedNeighbours::PackedMemory { words: words.clone(), positions: positions.clone() }
+            }
+            EdgeStore::PackedStorage { words, positions } => {
+                PlacedNeighbours::PackedStorage { words: words.clone(), positions: positions.clone() }
+            }
             EdgeStore::WeightedNarrow(_) | EdgeStore::WeightedWide(_) => return None,
         };
         Some(PlacedLists {
@@ -80,6 +103,7 @@ impl GraphOnEngine {
             hubs: lists.hubs.clone(),
             hubs_first: if lists.hubs_first { GRAPH_HUBS } else { 0 },
             isolated: self.isolated.clone(),
+            order: self.order.as_ref().map(|order| order.outside.clone()),
         })
     }
 }
@@ -104,7 +128,7 @@ mod tests {
             let all = |lists: &PlacedLists| match &lists.neighbours {
                 PlacedNeighbours::Memory(region) => region.get_slice::<u32>(0, 3).unwrap(),
                 PlacedNeighbours::Narrow(array) => array.read(0..3).unwrap(),
-                PlacedNeighbours::Wide(_) => panic!("four vertices have narrow identifiers"),
+                _ => panic!("four vertices have narrow identifiers, and lists are placed plain"),
             };
             let (out, inward) = (graph.lists().unwrap(), graph.inward_lists().unwrap());
             assert_eq!(out.offset.get_slice::<u64>(0, 5).unwrap(), [0, 2, 2, 2, 3]);

@@ -2,7 +2,7 @@
 //! later ranges of distances.
 
 use super::edges::{GraphError, GraphOnEngine, Placement, WeightKind, Weighted};
-use super::launch::{Launcher, QueueOrder};
+use super::launch::{Launcher, QueueOrder, ValueKind};
 use super::params::{
     GRAPH_PIECE_EDGES, GraphReport as Report, SSSP_FAR as FAR, SSSP_LOWERED as LOWERED, SSSP_NEAR as NEAR,
     SSSP_SCANNED as SCANNED, Sssp as Parameters,
@@ -318,7 +318,8 @@ impl Sssp {
         self.order.reset()?;
         let before = self.graph.stats()?;
         let started = Instant::now();
-        let buckets = self.search(source)?;
+        let buckets = self.search(self.graph.inside(source))?;
+        self.launcher.bring_outside(&self.graph, &self.distance, ValueKind::Plain)?;
         let elapsed = started.elapsed();
         let io = self.graph.stats_since(before)?;
         Ok(SsspOnEngine { distance: self.distance.clone(), buckets, delta: self.delta, elapsed, io })

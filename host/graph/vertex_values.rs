@@ -26,7 +26,10 @@ use crate::storage::{Element, ElementType};
 /// ```
 #[derive(Clone, Debug)]
 pub struct VertexValues {
+    /// Where algorithms keep the values, in the order of the lists.
     region: Region,
+    /// Where programs find them, if the lists are in an order of their own.
+    outside: Option<Region>,
     element_type: ElementType,
     vertices: usize,
 }
@@ -34,8 +37,9 @@ pub struct VertexValues {
 impl VertexValues {
     pub(super) fn allocate<T: Element>(graph: &GraphOnEngine) -> Result<Self, MemoryError> {
         let vertices = graph.vertices as usize;
-        let region = graph.engine.allocate(Place::Device, vertices * size_of::<T>())?;
-        Ok(Self { region, element_type: T::TYPE, vertices })
+        let allocate = || graph.engine.allocate(Place::Device, vertices * size_of::<T>());
+        let outside = graph.order.as_ref().map(|_| allocate()).transpose()?;
+        Ok(Self { region: allocate()?, outside, element_type: T::TYPE, vertices })
     }
 
     /// Allocates identifiers of vertices, of the width of the graph's neighbours.
@@ -45,15 +49,17 @@ impl VertexValues {
 
     /// Gives the next run memory of its own if the result of an earlier one still has this memory.
     pub(super) fn unshare(&mut self, graph: &GraphOnEngine) -> Result<(), MemoryError> {
-        if !self.region.is_unique() {
-            self.region = graph.engine.allocate(Place::Device, self.region.len())?;
+        for region in std::iter::once(&mut self.region).chain(&mut self.outside) {
+            if !region.is_unique() {
+                *region = graph.engine.allocate(Place::Device, region.len())?;
+            }
         }
         Ok(())
     }
 
     /// Returns the memory. It may be longer than the values, which are at its beginning.
     pub fn region(&self) -> &Region {
-        &self.region
+        self.outside.as_ref().unwrap_or(&self.region)
     }
 
     /// Returns the type of a value.
@@ -71,14 +77,20 @@ impl VertexValues {
         self.vertices == 0
     }
 
+    /// Returns the address of the values in the order of the lists.
     pub(super) fn address(&self) -> u64 {
         self.region.address()
+    }
+
+    /// Returns the address to which an algorithm brings its values at the end, if lists are in an order of their own.
+    pub(super) fn outside_address(&self) -> Option<u64> {
+        self.outside.as_ref().map(Region::address)
     }
 
     /// Copies values of type `T` to the host.
     pub(super) fn read<T: Element>(&self) -> Result<Vec<T>, GraphError> {
         debug_assert_eq!(T::TYPE, self.element_type);
-        Ok(self.region.get_slice(0, self.vertices)?)
+        Ok(self.region().get_slice(0, self.vertices)?)
     }
 
     /// Copies integers to the host as 64-bit ones. The largest value stays the largest one: it stands for "none".
@@ -95,6 +107,6 @@ impl VertexValues {
 /// Passes the address of the first value.
 impl KernelArg for VertexValues {
     fn push(&self, args: &mut Args) {
-        self.region.push(args);
+        self.region().push(args);
     }
 }

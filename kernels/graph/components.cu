@@ -43,39 +43,16 @@ template <class Id> WB_FN void components_start(const wb_components& p) {
   }
 }
 
-// Links every vertex with its best-connected neighbour if that is larger. Reads no edge.
+// Links every vertex with one of its hubs. Reads no edge.
 template <class Id> WB_FN void components_hubs(const wb_components& p) {
   Id* label = static_cast<Id*>(p.label);
   const hubs<Id>* hub = static_cast<const hubs<Id>*>(p.hubs);
   const share s(p.vertices);
   for (uint64_t v = s.first; v < s.end; v += s.step) {
-    const Id h = hub[v].id[0];
-    if (h != static_cast<Id>(~Id{0}) && h > v) link(label, static_cast<Id>(v), h);
+    const Id h = hub[v].id[p.hub];
+    // The start has linked the first one where it is smaller.
+    if (h != static_cast<Id>(~Id{0}) && (p.hub || h > v)) link(label, static_cast<Id>(v), h);
   }
-}
-
-// Links one neighbour of every vertex.
-template <class Id, class Source> WB_FN void components_round(const wb_components& p, const Source& source) {
-  const uint64_t* offset = p.offset;
-  Id* label = static_cast<Id*>(p.label);
-  wb_graph_counters* sums = p.sums;
-  auto edges = source.open();
-  uint64_t scanned = 0, bad = 0;
-  // Lanes of a warp take neighbouring vertices, whose lists are on the same page.
-  for (uint64_t base = static_cast<uint64_t>(warp::index()) * warp::width; base < p.vertices;
-       base += static_cast<uint64_t>(warp::total()) * warp::width) {
-    const uint64_t v = base + warp::lane();
-    const uint64_t i = v < p.vertices ? offset[v] + p.neighbour : 0;
-    const bool has = v < p.vertices && i < offset[v + 1];
-    if (!warp::any(warp::full(), has)) continue;
-    const Id n = edges.load(warp::full(), has, i);
-    if (!has) continue;
-    ++scanned;
-    if (is_valid_edge(edges, n, p.vertices, bad)) link(label, static_cast<Id>(v), n);
-  }
-  add_count(sums, WB_COMPONENTS_SCANNED, scanned);
-  add_count(sums, WB_GRAPH_BAD_EDGES, bad);
-  publish(sums, p.report);
 }
 
 // Points every vertex at its root, and counts the roots.
@@ -153,6 +130,12 @@ template <class Id, class Source> WB_FN void components_rest(const wb_components
   }                                                                                                  \
   WB_EXPORT(wb_components_##WHAT##_##SUFFIX)
 
+#define WB_COMPONENTS_PACKED(ID, WHERE, SOURCE)                                                                                       \
+  WB_GRAPH_KERNEL wb_components_rest_packed_##WHERE##_u32(WB_PARAM wb_components p, WB_PARAM SOURCE words, const uint64_t* position) { \
+    warpbell::graph::components_rest<ID>(p, warpbell::graph::packed_source<ID, SOURCE>{words, position});                              \
+  }                                                                                                                                    \
+  WB_EXPORT(wb_components_rest_packed_##WHERE##_u32)
+
 WB_COMPONENTS_MEMORY(uint32_t, u32, start)
 WB_COMPONENTS_MEMORY(uint64_t, u64, start)
 WB_COMPONENTS_MEMORY(uint32_t, u32, hubs)
@@ -161,11 +144,9 @@ WB_COMPONENTS_MEMORY(uint32_t, u32, compress)
 WB_COMPONENTS_MEMORY(uint64_t, u64, compress)
 WB_COMPONENTS_MEMORY(uint32_t, u32, sample)
 WB_COMPONENTS_MEMORY(uint64_t, u64, sample)
-WB_COMPONENTS_EDGES(uint32_t, pointer_u32, round, warpbell::graph::pointer_source<uint32_t>)
-WB_COMPONENTS_EDGES(uint64_t, pointer_u64, round, warpbell::graph::pointer_source<uint64_t>)
 WB_COMPONENTS_EDGES(uint32_t, pointer_u32, rest, warpbell::graph::pointer_source<uint32_t>)
 WB_COMPONENTS_EDGES(uint64_t, pointer_u64, rest, warpbell::graph::pointer_source<uint64_t>)
-WB_COMPONENTS_EDGES(uint32_t, storage_u32, round, warpbell::array_ref<uint32_t>)
 WB_COMPONENTS_EDGES(uint32_t, storage_u32, rest, warpbell::array_ref<uint32_t>)
-WB_COMPONENTS_EDGES(uint64_t, storage_u64, round, warpbell::array_ref<uint64_t>)
 WB_COMPONENTS_EDGES(uint64_t, storage_u64, rest, warpbell::array_ref<uint64_t>)
+WB_COMPONENTS_PACKED(uint32_t, pointer, warpbell::graph::pointer_source<uint32_t>)
+WB_COMPONENTS_PACKED(uint32_t, storage, warpbell::array_ref<uint32_t>)

@@ -9,7 +9,8 @@
 //   joins_pages()                        true if one command reads several pages
 //
 // `pointer_source` is memory that loads reach: GPU memory, pinned host memory (zero-copy), or the heap on the CPU engine.
-// `array_ref` is an array on NVMe behind the page cache.
+// `array_ref` is an array on NVMe behind the page cache. `packed_source` (packed.cuh) decodes lists that either of them holds; it has no
+// `load`, and its runs begin at the start of a list or of a piece, as all runs do (work.cuh).
 #pragma once
 
 #include <warpbell/array.cuh>
@@ -26,10 +27,11 @@ template <class Id, class Weight> struct alignas(sizeof(Id) + sizeof(Weight)) we
 };
 
 // Compile-time properties of a session. `stored`: a wait for an edge is a wait for a device. `unroll`: independent loads that a
-// lane keeps in flight.
+// lane keeps in flight. `divisible`: a run may begin at any edge.
 template <class Session> struct session_traits {
   static constexpr bool stored = true;
   static constexpr uint32_t unroll = 1;
+  static constexpr bool divisible = true;
 };
 
 // Session on edges in memory that loads reach.
@@ -88,6 +90,7 @@ template <class T> class pointer_session {
 template <class T> struct session_traits<pointer_session<T>> {
   static constexpr bool stored = false;
   static constexpr uint32_t unroll = 4;
+  static constexpr bool divisible = true;
 };
 
 // Edges in memory that loads reach.

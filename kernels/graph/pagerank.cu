@@ -93,22 +93,25 @@ WB_FN double sum_of_run(Session& edges, [[maybe_unused]] run_reader<Session>& re
       part = warp::sum(all, part);
       if (warp::lane() == from) own = part;
     }
-    const lane_runs runs(first, count >= long_list ? 0 : count);
+    const bool is_short = count != 0 && count < long_list;
+    const lane_runs runs(first, is_short ? count : 0);
+    run_edges<Session> at(edges, first, is_short);
     constexpr uint32_t unroll = session_traits<Session>::unroll;
     for (uint32_t round = 0; round < runs.total(); round += unroll * warp::width) {
-      T v[unroll]{};
+      typename run_edges<Session>::fetched v[unroll]{};
       uint32_t owner[unroll];
 #pragma unroll
       for (uint32_t u = 0; u < unroll; ++u) {
         const uint32_t k = round + u * warp::width + warp::lane();
         owner[u] = runs.owner(k < runs.total() ? k : runs.total() - 1);
         const uint64_t i = runs.index(k, owner[u]);
-        v[u] = edges.load(all, k < runs.total(), i);
+        v[u] = at.fetch(k < runs.total(), i);
       }
       double c[unroll];
 #pragma unroll
       for (uint32_t u = 0; u < unroll; ++u) {
-        c[u] = round + u * warp::width + warp::lane() < runs.total() ? static_cast<double>(value(v[u])) : 0.0;
+        const T edge = at.value(runs, round + u * warp::width, owner[u], v[u]);
+        c[u] = round + u * warp::width + warp::lane() < runs.total() ? static_cast<double>(value(edge)) : 0.0;
       }
 #pragma unroll
       for (uint32_t u = 0; u < unroll; ++u) {
@@ -190,6 +193,12 @@ template <class Id, class C, class Source> WB_FN void pagerank_pull(const wb_pag
   }                                                                                          \
   WB_EXPORT(wb_pagerank_pull_##SUFFIX)
 
+#define WB_PAGERANK_PACKED(ID, C, SUFFIX, WHERE, SOURCE)                                                                                 \
+  WB_GRAPH_KERNEL wb_pagerank_pull_##SUFFIX##_packed_##WHERE##_u32(WB_PARAM wb_pagerank p, WB_PARAM SOURCE words, const uint64_t* position) { \
+    warpbell::graph::pagerank_pull<ID, C>(p, warpbell::graph::packed_source<ID, SOURCE>{words, position});                               \
+  }                                                                                                                                     \
+  WB_EXPORT(wb_pagerank_pull_##SUFFIX##_packed_##WHERE##_u32)
+
 WB_PAGERANK_MEMORY(float, f32, start)
 WB_PAGERANK_MEMORY(double, f64, start)
 WB_PAGERANK_MEMORY(float, f32, apply)
@@ -202,3 +211,7 @@ WB_PAGERANK_EDGES(uint32_t, float, f32_storage_u32, warpbell::array_ref<uint32_t
 WB_PAGERANK_EDGES(uint32_t, double, f64_storage_u32, warpbell::array_ref<uint32_t>)
 WB_PAGERANK_EDGES(uint64_t, float, f32_storage_u64, warpbell::array_ref<uint64_t>)
 WB_PAGERANK_EDGES(uint64_t, double, f64_storage_u64, warpbell::array_ref<uint64_t>)
+WB_PAGERANK_PACKED(uint32_t, float, f32, pointer, warpbell::graph::pointer_source<uint32_t>)
+WB_PAGERANK_PACKED(uint32_t, float, f32, storage, warpbell::array_ref<uint32_t>)
+WB_PAGERANK_PACKED(uint32_t, double, f64, pointer, warpbell::graph::pointer_source<uint32_t>)
+WB_PAGERANK_PACKED(uint32_t, double, f64, storage, warpbell::array_ref<uint32_t>)

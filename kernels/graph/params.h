@@ -12,6 +12,8 @@
 // Piece of a list: longer lists are cut at multiples of this number of edges. Kernels that read all edges read them in tiles of
 // this size: 4 KiB of 4-byte identifiers.
 #define WB_GRAPH_PIECE_EDGES 1024u
+// Arcs of a group of packed lists (packed.cuh).
+#define WB_PACKED_GROUP_EDGES 32u
 // Hubs: neighbours of each vertex that are kept in memory, so that no edge is read for them. They are those of the highest degree,
 // the highest first.
 #define WB_GRAPH_HUBS 4u
@@ -78,6 +80,15 @@ typedef struct wb_queue_order {
   WB_POINTER(wb_graph_counters) sums;
   WB_POINTER(wb_graph_report) report;
 } wb_queue_order;
+
+// Parameters of bringing values of vertices into the order outside.
+typedef struct wb_order {
+  WB_POINTER(const uint32_t) outside;  // [vertices]: the number that each vertex has outside
+  WB_POINTER(const void) from;         // a value for each vertex
+  WB_POINTER(void) to;                 // the same values in the order outside
+  WB_POINTER(uint32_t) least;          // [vertices]: the least vertex of each label, or null for values that are no labels
+  uint64_t vertices;
+} wb_order;
 
 // --- breadth-first search of a partitioned graph ---------------------------------------------------------------------
 
@@ -199,7 +210,7 @@ typedef struct wb_components {
   uint64_t vertices;
   uint64_t edges;
   uint64_t giant;      // label whose vertices are done, or the largest identifier for none
-  uint32_t neighbour;  // index of the neighbour that a sampling round links
+  uint32_t hub;        // index of the hub that a round links
   uint32_t samples;
 } wb_components;
 
@@ -236,6 +247,7 @@ static_assert(sizeof(wb_graph_counters) == 64, "wb_graph_counters");
 static_assert(sizeof(wb_graph_report) == 64, "wb_graph_report");
 static_assert(sizeof(wb_bfs) == 128, "wb_bfs");
 static_assert(sizeof(wb_queue_order) == 64, "wb_queue_order");
+static_assert(sizeof(wb_order) == 40, "wb_order");
 static_assert(sizeof(wb_partition_counters) == 128, "wb_partition_counters");
 static_assert(sizeof(wb_partition_header) == 64, "wb_partition_header");
 static_assert(sizeof(wb_partition_report) == 128, "wb_partition_report");

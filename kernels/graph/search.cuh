@@ -113,7 +113,8 @@ template <class Id, class Source, class Visit> WB_FN void expand_queue(const bfs
     if (!g.all_hubs(queue[k].vertex)) edges.prefetch(r.first, r.count);
   };
   // Few items, long ones among them, as at the beginning of most searches: several warps share each.
-  const uint32_t sharers = session_traits<decltype(edges)>::stored || warp::width == 1 ? 1 : warps_per_item(items);
+  using traits = session_traits<decltype(edges)>;
+  const uint32_t sharers = traits::stored || !traits::divisible || warp::width == 1 ? 1 : warps_per_item(items);
   const uint64_t begin = static_cast<uint64_t>(warp::index()) * turn, end = items * sharers;
   if constexpr (ahead > 0) {
     for (uint64_t i = 0; i < ahead; ++i) prefetch(begin + i * stride);

@@ -4,7 +4,7 @@
 #include <warpbell/order.cuh>
 #include <warpbell/warp.cuh>
 
-#include "edges.cuh"
+#include "packed.cuh"
 #include "params.h"
 
 #define WB_GRAPH_KERNEL WB_KERNEL void __launch_bounds__(WB_GRAPH_BLOCK_THREADS, WB_GRAPH_BLOCKS_PER_PROCESSOR)
@@ -216,6 +216,12 @@ class lane_runs {
   // Returns the edge at position k of the run of `owner`.
   WB_FN uint64_t index(uint32_t k, uint32_t owner) const { return warp::shuffle(warp::full(), start_, owner) + k; }
 
+  // Returns the first lane of a round that holds a position of the run of `owner`, if one does.
+  WB_FN uint32_t start_lane(uint32_t round, uint32_t owner) const {
+    const uint32_t begin = warp::shuffle(warp::full(), end_ - count_, owner);
+    return begin > round ? begin - round : 0;
+  }
+
   // Returns the lanes that hold positions of this lane's run in the round of positions round..round+width.
   WB_FN warp::mask_t mine(uint32_t round) const {
     const uint32_t begin = end_ - count_;
@@ -229,6 +235,51 @@ class lane_runs {
   uint32_t count_;
   uint32_t end_;  // positions up to the run's end
   uint32_t total_;
+};
+
+// The edges at the positions of a round. `fetch` loads what storage or memory has of them, so that many rounds are on their way together;
+// `value` then makes edges of it, of one round after the other.
+template <class Session> class run_edges {
+ public:
+  using fetched = typename Session::value_type;
+
+  // The run of this lane begins at `first`.
+  WB_FN run_edges(Session& edges, uint64_t, bool) : edges_(edges) {}
+  WB_FN fetched fetch(bool wants, uint64_t i) { return edges_.load(warp::full(), wants, i); }
+  WB_FN typename Session::value_type value(const lane_runs&, uint32_t, uint32_t, fetched v) { return v; }
+
+  // Returns true if f(edge) is true for an edge from `first` on, where the rounds of the run of lane `owner` have ended.
+  template <class F> WB_FN bool any_of_rest(uint32_t, uint64_t first, uint64_t last, F f) {
+    return edges_.any_of(warp::full(), first, last, f);
+  }
+
+ private:
+  Session& edges_;
+};
+
+// Adds up gaps. `before_` is the edge of this lane's run in front of the next round.
+template <class Value, class Words> class run_edges<packed_session<Value, Words>> {
+  using session = packed_session<Value, Words>;
+
+ public:
+  using fetched = typename session::arc;
+
+  WB_FN run_edges(session& edges, uint64_t first, bool has) : edges_(edges), before_(edges.before(has, first)) {}
+  WB_FN fetched fetch(bool wants, uint64_t i) { return edges_.fetch(wants, i); }
+  WB_FN Value value(const lane_runs& runs, uint32_t round, uint32_t owner, fetched arc) {
+    const uint32_t id = warp::shuffle(warp::full(), before_, owner) + session::prefix_sum(arc.step, runs.start_lane(round, owner));
+    const warp::mask_t mine = runs.mine(round);
+    const uint32_t last = warp::shuffle(warp::full(), id, mine ? warp::first(mine) + warp::count(mine) - 1 : warp::lane());
+    if (mine) before_ = last;
+    return arc.at(id);
+  }
+  template <class F> WB_FN bool any_of_rest(uint32_t owner, uint64_t first, uint64_t last, F f) {
+    return edges_.any_of(first, last, warp::shuffle(warp::full(), before_, owner), f);
+  }
+
+ private:
+  session& edges_;
+  uint32_t before_;
 };
 
 // Length from which on the whole warp walks a list on its own, in whole lines.
@@ -271,8 +322,25 @@ template <class T> class run_reader<array<T>> {
 };
 #endif
 
+// Keeps the page that it read last, too.
+template <class Value, class Words> class run_reader<packed_session<Value, Words>> {
+ public:
+  WB_FN explicit run_reader(packed_session<Value, Words>& edges) : edges_(edges), word_(edges.cursor()) {}
+
+  template <class F> WB_FN void for_each(uint64_t first, uint64_t last, F f) {
+    edges_.walk_alone(word_, first, last, edges_.before_alone(word_, first), [&f](Value v) {
+      f(v);
+      return false;
+    });
+  }
+
+ private:
+  packed_session<Value, Words>& edges_;
+  word_cursor<Words> word_;
+};
+
 // Calls f(tag, edge) for every edge of every lane's run, on the lane that holds the edge; `tag` is that of the run. All lanes of
-// the warp call this; a lane without work has count 0. `reader` is of the same session.
+// the warp call this; a lane without work has count 0. A run begins at the start of a list or of a piece.
 //
 // `reader` is of the same session, and lives as long as the walk over many runs.
 template <class Session, class Tag, class F>
@@ -290,22 +358,25 @@ WB_FN void for_each_edge(Session& edges, [[maybe_unused]] run_reader<Session>& r
       const Tag t = warp::shuffle(all, tag, from);
       edges.for_each_chunk(all, begin, begin + n, [&](T v) { f(t, v); });
     }
-    const lane_runs runs(first, count >= long_list ? 0 : count);
+    const bool is_short = count != 0 && count < long_list;
+    const lane_runs runs(first, is_short ? count : 0);
+    run_edges<Session> at(edges, first, is_short);
     constexpr uint32_t unroll = session_traits<Session>::unroll;
     for (uint32_t round = 0; round < runs.total(); round += unroll * warp::width) {
-      T v[unroll]{};
-      Tag t[unroll];
+      typename run_edges<Session>::fetched v[unroll]{};
+      uint32_t owner[unroll];
 #pragma unroll
       for (uint32_t u = 0; u < unroll; ++u) {
         const uint32_t k = round + u * warp::width + warp::lane();
-        const uint32_t owner = runs.owner(k < runs.total() ? k : runs.total() - 1);
-        const uint64_t i = runs.index(k, owner);
-        t[u] = warp::shuffle(all, tag, owner);
-        v[u] = edges.load(all, k < runs.total(), i);
+        owner[u] = runs.owner(k < runs.total() ? k : runs.total() - 1);
+        const uint64_t i = runs.index(k, owner[u]);
+        v[u] = at.fetch(k < runs.total(), i);
       }
 #pragma unroll
       for (uint32_t u = 0; u < unroll; ++u) {
-        if (round + u * warp::width + warp::lane() < runs.total()) f(t[u], v[u]);
+        const T edge = at.value(runs, round + u * warp::width, owner[u], v[u]);
+        const Tag t = warp::shuffle(all, tag, owner[u]);
+        if (round + u * warp::width + warp::lane() < runs.total()) f(t, edge);
       }
     }
   }
@@ -318,7 +389,9 @@ WB_FN bool any_edge(Session& edges, uint64_t first, uint64_t count, typename Ses
   using T = typename Session::value_type;
   const warp::mask_t all = warp::full();
   if constexpr (warp::width == 1) {
-    return count && edges.any_of(all, first, first + count, [&](T n) {
+    if (count == 0) return false;
+    run_edges<Session> at(edges, first, true);
+    return at.any_of_rest(0, first, first + count, [&](T n) {
       ++scanned;
       if (!test(n)) return false;
       which = n;
@@ -330,6 +403,7 @@ WB_FN bool any_edge(Session& edges, uint64_t first, uint64_t count, typename Ses
     const uint32_t head = static_cast<uint32_t>(count < head_edges ? count : head_edges);
     if (edges.joins_pages()) edges.expect(all, count != 0, first);
     const lane_runs runs(first, head);
+    run_edges<Session> at(edges, first, head != 0);
     bool found = false;
     warp::mask_t answered = 0;
     for (uint32_t round = 0; round < runs.total(); round += warp::width) {
@@ -338,7 +412,7 @@ WB_FN bool any_edge(Session& edges, uint64_t first, uint64_t count, typename Ses
       const uint64_t i = runs.index(k, owner);
       const bool wanted = k < runs.total() && !((answered >> owner) & 1);
       if (!warp::any(all, wanted)) continue;
-      const T n = edges.load(all, wanted, i);
+      const T n = at.value(runs, round, owner, at.fetch(wanted, i));
       bool hit = false;
       if (wanted) {
         ++scanned;
@@ -358,7 +432,7 @@ WB_FN bool any_edge(Session& edges, uint64_t first, uint64_t count, typename Ses
       const uint64_t end = begin - head_edges + warp::shuffle(all, count, from);
       T n{};
       bool hit = false;
-      const bool any = edges.any_of(all, begin, end, [&](T x) {
+      const bool any = at.any_of_rest(from, begin, end, [&](T x) {
         ++scanned;
         if (!test(x)) return false;
         n = x;

@@ -157,7 +157,8 @@ void components(sample& g) {
   p.report = at(g.report), p.vertices = g.vertices, p.edges = g.list.size(), p.giant = ~0u;
   model::run(warps, [&] { wb_components_start_u32(p); });
   model::run(warps, [&] { wb_components_hubs_u32(p); });
-  model::run(warps, [&] { wb_components_round_pointer_u32(p, g.edges()); });
+  p.hub = 1;
+  model::run(warps, [&] { wb_components_hubs_u32(p); });
   model::run(warps, [&] { wb_components_compress_u32(p); });
   model::run(warps, [&] { wb_components_rest_pointer_u32(p, g.edges()); });
   model::run(warps, [&] { wb_components_compress_u32(p); });

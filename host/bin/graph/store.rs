@@ -102,10 +102,13 @@ impl Job {
         let stored = StoredGraph::open(&volume, name)?;
         let opening = started.elapsed();
         stored.check_weights(self.needs())?;
-        let edges = self.edge_bytes(&(&stored).into());
-        let is_read = args.verify || args.edges != Edges::Storage;
+        let edges = stored.edge_bytes(&volume, self.needs())?;
+        let is_packed = stored.info().packed;
+        let is_read = args.verify || args.edges != Edges::Storage && !is_packed;
         let csr = is_read.then(|| self.read(&stored, &volume)).transpose()?;
         let (graph, storage) = match (args.edges, &csr) {
+            (Edges::Pinned, _) if is_packed => (stored.place_packed(&volume, Placement::Pinned, self.needs())?, None),
+            (Edges::Gpu, _) if is_packed => (stored.place_packed(&volume, Placement::Gpu, self.needs())?, None),
             (Edges::Pinned, Some(csr)) => (self.placed(engine, csr, Placement::Pinned)?, None),
             (Edges::Gpu, Some(csr)) => (self.placed(engine, csr, Placement::Gpu)?, None),
             _ => {

@@ -103,6 +103,7 @@ fn load(args: &ImportArgs) -> Result<GraphToStore, Failure> {
         .precision(args.weights_type.precision())
         // PageRank uses them; the other algorithms ignore them.
         .keep_self_loops(true)
+        .lists(args.form())
         .seed(args.seed)
         .memory(args.memory.map(|bytes| bytes.0))
         .temp_dir(args.temp_dir.as_deref())
@@ -159,6 +160,7 @@ fn entry(e: &StoredEntry) -> Value {
             value["stored_edges"] = json!(info.arcs);
             value["directed"] = json!(info.directed);
             value["neighbour_bytes"] = json!(info.neighbour_bytes);
+            value["lists"] = json!(if info.packed { "packed" } else { "plain" });
             value["weights"] = json!(info.weights.map(weight_words));
         }
         Err(e) => value["error"] = json!(e.to_string()),
@@ -179,16 +181,19 @@ pub fn info(args: &StoredArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let stored = StoredGraph::open(&volume, &name)?;
     let described = Described::from(&stored);
     let bytes = stored_graphs(&volume)?.into_iter().find(|e| e.name == name).map_or(0, |e| e.bytes);
+    let weights = stored.info().weights;
+    let lists = ListBytes::of(&stored, &volume)?;
     if let Some(path) = &args.json.json {
         let report = json!({
             "name": name.as_str(), "device": volume.name(), "bytes": bytes, "graph": described.facts(),
-            "opening": { "host_bytes": memory.host, "engine_bytes": memory.engine },
+            "lists": lists, "opening": { "host_bytes": memory.host, "engine_bytes": memory.engine },
         });
         return write_json("graph info", &report, path);
     }
     let input = described.input;
     say!("stored:{name} on {}   {}", volume.name(), Bytes(bytes))?;
     say!("{}", described.line())?;
+    say!("{lists}   {}", weights.map_or("no weights", weight_words))?;
     say!(
         "imported from: {}, {}, of which {}; {} dropped",
         input.format,
@@ -197,6 +202,35 @@ pub fn info(args: &StoredArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         counted(input.duplicates, "duplicate arc", "duplicate arcs")
     )?;
     say!("opening takes {}", needed(&memory))
+}
+
+/// Form and size of the neighbour lists of a stored graph.
+#[derive(serde::Serialize)]
+struct ListBytes {
+    form: &'static str,
+    order: &'static str,
+    bytes: u64,
+    bits_per_edge: f64,
+}
+
+impl ListBytes {
+    fn of(stored: &StoredGraph, volume: &Volume) -> Result<Self, GraphError> {
+        let info = stored.info();
+        let bytes = stored.edge_bytes(volume, PlacementOptions::COMPONENTS)?;
+        Ok(Self {
+            form: if info.packed { "packed" } else { "plain" },
+            order: if info.reordered { "degree" } else { "input" },
+            bytes,
+            bits_per_edge: 8.0 * bytes as f64 / info.arcs.max(1) as f64,
+        })
+    }
+}
+
+impl std::fmt::Display for ListBytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let order = if self.order == "degree" { " in the order of degrees" } else { "" };
+        write!(f, "lists: {}{order}, {}, {:.2} bits a stored edge", self.form, Bytes(self.bytes), self.bits_per_edge)
+    }
 }
 
 /// Reads a graph completely and compares its parts.

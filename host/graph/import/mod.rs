@@ -84,7 +84,9 @@ pub use headings::{ColumnNames, InvalidColumns};
 pub use line_fault::LineFault;
 pub(crate) use memory::check as check_memory;
 pub use notice::Notice;
-pub use options::{IdKind, LoadOptions, Orientation, Precision, Progress, ProgressFn, Stage, WeightMode};
+pub use options::{
+    IdKind, ListForm, LoadOptions, Orientation, Precision, Progress, ProgressFn, Stage, VertexOrder, WeightMode,
+};
 internal!(options::DEFAULT_SEED);
 pub(crate) use pieces::Pieces;
 pub(crate) use raw::{RawEdges, Read, give_weights};

@@ -143,6 +143,8 @@ pub struct LoadOptions<'a> {
     pub keep_self_loops: bool,
     /// True to use 64-bit neighbours even where 32 bits suffice.
     pub wide: bool,
+    /// Form of the lists of a graph that is to be stored.
+    pub lists: ListForm,
     /// Seed of generators and random weights.
     pub seed: u64,
     /// Memory limit in bytes. With `None` the limit is the memory that is free. A graph that is to be stored may be larger
@@ -164,6 +166,7 @@ setters!(LoadOptions<'a> {
     precision: Precision,
     keep_self_loops: bool,
     wide: bool,
+    lists: ListForm,
     seed: u64,
     memory: Option<u64>,
     temp_dir: Option<&'a Path>,
@@ -171,6 +174,35 @@ setters!(LoadOptions<'a> {
 });
 #[cfg(feature = "internals")]
 setters!(LoadOptions<'a> { exact_weights: bool });
+
+/// Form in which neighbour lists are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ListForm {
+    /// Gaps between neighbours, in groups of one width each: a third to a half of the bytes. Graphs with more than 2^32 - 2
+    /// vertices are stored plain.
+    Packed(VertexOrder),
+    /// Identifiers of 32 or 64 bits.
+    Plain,
+}
+
+impl Default for ListForm {
+    fn default() -> Self {
+        Self::Packed(VertexOrder::Degree)
+    }
+}
+
+/// Order of packed lists, and of the numbers that they have for vertices. Programs see the identifiers of the input either
+/// way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum VertexOrder {
+    /// By descending degree. Most neighbours then have small numbers, and gaps are short.
+    #[default]
+    Degree,
+    /// That of the identifiers, for inputs whose order is a good one.
+    Input,
+}
 
 /// Seed of GAP's generators.
 pub const DEFAULT_SEED: u64 = 27_491_095;
@@ -188,6 +220,7 @@ impl Default for LoadOptions<'_> {
             exact_weights: false,
             keep_self_loops: false,
             wide: false,
+            lists: ListForm::default(),
             seed: DEFAULT_SEED,
             memory: None,
             temp_dir: None,
@@ -209,6 +242,7 @@ impl fmt::Debug for LoadOptions<'_> {
             .field("exact_weights", &self.exact_weights)
             .field("keep_self_loops", &self.keep_self_loops)
             .field("wide", &self.wide)
+            .field("lists", &self.lists)
             .field("seed", &self.seed)
             .field("memory", &self.memory)
             .field("temp_dir", &self.temp_dir)

@@ -30,6 +30,7 @@ pub(super) const WEIGHTED: LoadOptions<'static> = LoadOptions {
     exact_weights: false,
     keep_self_loops: false,
     wide: false,
+    lists: ListForm::Plain,
     seed: DEFAULT_SEED,
     memory: None,
     temp_dir: None,

@@ -1,10 +1,12 @@
 //! Reading of a stored graph's arcs in pieces, for graphs whose edges do not fit into memory.
 
 use super::open::damaged;
+use super::packed::PackedColumn;
 use super::{StoredGraph, WeightType};
 use crate::engine::EngineError;
 use crate::graph::csr::CsrError;
 use crate::graph::edges::{GraphError, NarrowEdge, WideEdge};
+use crate::graph::order::Order;
 use crate::graph::parallel;
 use crate::graph::place::{IN_NEIGHBOURS, NEIGHBOURS, WEIGHTED};
 use crate::storage::{ArrayReader, Element, StorageError, Volume};
@@ -120,9 +122,13 @@ impl<'a> ArcReader<'a> {
     ) -> Result<Self, GraphError> {
         let (part, offsets) = match graph.in_offsets().filter(|_| inward) {
             Some(offsets) => (IN_NEIGHBOURS, offsets),
-            None => (NEIGHBOURS, &graph.offsets[..]),
+            None => (NEIGHBOURS, graph.list_offsets(false)),
+        };
+        let packed = |words, weighted| -> Result<Box<dyn Column + Send + 'a>, GraphError> {
+            Ok(Box::new(PackedColumn::new(graph, volume, words, weighted)?))
         };
         let weighted = match weights {
+            true if graph.has_packed_weights() => Some(packed(WEIGHTED, true)?),
             true if graph.info().wide_weights() => {
                 Some(column(graph, volume, WEIGHTED, |e: WideEdge| (e.id, e.weight))?)
             }
@@ -130,6 +136,7 @@ impl<'a> ArcReader<'a> {
             false => None,
         };
         let neighbours = match graph.info.neighbour_bytes {
+            _ if graph.info.packed => packed(part, false)?,
             4 => column(graph, volume, part, |n: u32| (n.into(), 0))?,
             _ => column(graph, volume, part, |n: u64| (n, 0))?,
         };
@@ -157,7 +164,9 @@ impl<'a> ArcReader<'a> {
             }
             return Ok(None);
         }
-        columns.neighbours.read(count, &mut self.arcs)?;
+        if let Err(fault) = columns.neighbours.read(count, &mut self.arcs) {
+            return Err(self.or_checksum(fault));
+        }
         let vertices = self.graph.info.vertices;
         if let Some(i) = parallel::position(self.arcs.len(), |i| self.arcs[i].0 >= vertices) {
             let (index, found) = (first + i as u64, self.arcs[i].0);
@@ -165,7 +174,9 @@ impl<'a> ArcReader<'a> {
             return Err(self.or_checksum(damaged(self.graph.name(), reason)));
         }
         if let Some(weighted) = &mut columns.weighted {
-            weighted.read(count, &mut self.with_weights)?;
+            if let Err(fault) = weighted.read(count, &mut self.with_weights) {
+                return Err(self.or_checksum(fault));
+            }
             if !parallel::all(self.arcs.len(), |i| self.arcs[i].0 == self.with_weights[i].0) {
                 let reason = "its weighted edges are not those of its lists".to_owned();
                 return Err(self.or_checksum(damaged(self.graph.name(), reason)));
@@ -175,12 +186,16 @@ impl<'a> ArcReader<'a> {
         self.next += count as u64;
         let kind = columns.weighted.as_ref().and(self.graph.info.weights);
         let wide = self.graph.info().wide_weights();
-        Ok(Some(ArcPiece { first, arcs: &self.arcs, offsets: self.offsets, kind, wide }))
+        let order = self.graph.order();
+        Ok(Some(ArcPiece { first, arcs: &self.arcs, offsets: self.offsets, order, kind, wide }))
     }
 
     /// Returns the error of a checksum, if the data has one, and otherwise `found`: data that a device has damaged also
     /// contradicts other data. Reads all that remains, for the checksums.
     pub(super) fn or_checksum(&mut self, found: GraphError) -> GraphError {
+        if !matches!(found, GraphError::Stored(_)) {
+            return found;
+        }
         let finished = self.columns.take().map_or(Ok(()), Columns::finish);
         finished.err().map_or(found, GraphError::from)
     }
@@ -202,7 +217,7 @@ impl fmt::Debug for ArcReader<'_> {
 /// An array with one element for each arc.
 trait Column {
     /// Reads elements as neighbours and bits of weights.
-    fn read(&mut self, count: usize, out: &mut Vec<(u64, u64)>) -> Result<(), StorageError>;
+    fn read(&mut self, count: usize, out: &mut Vec<(u64, u64)>) -> Result<(), GraphError>;
 
     /// Reads what remains, and compares the checksum.
     fn finish(self: Box<Self>) -> Result<(), StorageError>;
@@ -226,8 +241,18 @@ fn column<'a, T: Element + Send + Sync>(
     Ok(Box::new(Converted { reader, buffer: Vec::new(), convert }))
 }
 
+impl Column for PackedColumn<'_> {
+    fn read(&mut self, count: usize, out: &mut Vec<(u64, u64)>) -> Result<(), GraphError> {
+        PackedColumn::read(self, count, out)
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), StorageError> {
+        PackedColumn::finish(*self)
+    }
+}
+
 impl<T: Element + Send + Sync> Column for Converted<'_, T> {
-    fn read(&mut self, count: usize, out: &mut Vec<(u64, u64)>) -> Result<(), StorageError> {
+    fn read(&mut self, count: usize, out: &mut Vec<(u64, u64)>) -> Result<(), GraphError> {
         self.buffer.resize(count, T::zeroed());
         self.reader.read(&mut self.buffer)?;
         out.clear();
@@ -252,6 +277,7 @@ pub struct ArcPiece<'a> {
     /// Neighbours with the bits of their weights.
     pub(super) arcs: &'a [(u64, u64)],
     offsets: &'a [u64],
+    order: Option<&'a Order>,
     kind: Option<WeightType>,
     wide: bool,
 }
@@ -259,7 +285,14 @@ pub struct ArcPiece<'a> {
 impl<'a> ArcPiece<'a> {
     /// Returns the arcs, in the order of the lists.
     pub fn arcs(&self) -> impl Iterator<Item = StoredArc> + use<'a> {
-        let ArcPiece { first, arcs, offsets, kind, wide } = *self;
+        let order = self.order;
+        let outside = move |v| order.map_or(v, |order| order.outside(v));
+        self.arcs_inside().map(move |arc| StoredArc { from: outside(arc.from), to: outside(arc.to), ..arc })
+    }
+
+    /// Returns the arcs, with the numbers that vertices have in the lists.
+    pub(super) fn arcs_inside(&self) -> impl Iterator<Item = StoredArc> + use<'a> {
+        let ArcPiece { first, arcs, offsets, kind, wide, .. } = *self;
         let mut from = offsets.partition_point(|&o| o <= first).saturating_sub(1);
         arcs.iter().zip(first..).map(move |(&(to, bits), arc)| {
             while offsets[from + 1] <= arc {

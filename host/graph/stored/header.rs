@@ -14,9 +14,9 @@ pub const STORED_GRAPH_VERSION: u32 = 1;
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(super) struct Raw {
     version: u32,
-    /// Encoding of the neighbour lists: 0 for plain identifiers.
+    /// Encoding of the neighbour lists: 0 for plain identifiers, 1 for packed lists.
     encoding: u32,
-    /// Permutation of the vertices: 0 for the order of the identifiers.
+    /// Order of the lists: 0 for that of the identifiers, 1 for the one that an array lists.
     permutation: u32,
     /// Partition over several volumes: 0 for none.
     partition: u32,
@@ -97,8 +97,12 @@ pub struct StoredInfo {
     pub edges: u64,
     /// True if edges have a direction.
     pub directed: bool,
-    /// Bytes of a stored neighbour, 4 or 8.
+    /// Bytes of an identifier of a neighbour, 4 or 8. Packed lists take fewer.
     pub neighbour_bytes: usize,
+    /// True if neighbour lists are packed.
+    pub packed: bool,
+    /// True if lists stand in the order of their vertices' degrees, and not in that of the identifiers.
+    pub reordered: bool,
     /// Kind of the weights; `None` without weights.
     pub weights: Option<WeightType>,
     /// Facts about the input, and decisions made when it was imported.
@@ -148,6 +152,8 @@ impl StoredInfo {
     pub(super) fn to_raw(self) -> Raw {
         Raw {
             version: STORED_GRAPH_VERSION,
+            encoding: self.packed.into(),
+            permutation: self.reordered.into(),
             directed: self.directed.into(),
             width: self.neighbour_bytes as u32,
             order: code(ORDERS, &self.order),
@@ -178,12 +184,14 @@ impl StoredInfo {
         if raw.version != STORED_GRAPH_VERSION {
             return unknown("version", raw.version.into(), "version 1");
         }
-        for (field, value) in
-            [("encoding", raw.encoding), ("permutation", raw.permutation), ("partition", raw.partition)]
-        {
-            if value != 0 {
-                return unknown(field, value.into(), "0 alone");
-            }
+        if raw.encoding > 1 {
+            return unknown("encoding", raw.encoding.into(), "0 and 1");
+        }
+        if raw.permutation > raw.encoding {
+            return unknown("permutation", raw.permutation.into(), "0, and 1 of packed lists");
+        }
+        if raw.partition != 0 {
+            return unknown("partition", raw.partition.into(), "0 alone");
         }
         if let Some(value) = raw.reserved.iter().find(|v| **v != 0) {
             return unknown("further fields, the first", *value, "none");
@@ -209,7 +217,12 @@ impl StoredInfo {
         if ![4, 8].contains(&raw.width) {
             return unknown("neighbour bytes", raw.width.into(), "4 and 8");
         }
+        if raw.encoding == 1 && raw.width != 4 {
+            return unknown("neighbour bytes", raw.width.into(), "4 for packed lists");
+        }
         Ok(Self {
+            packed: raw.encoding == 1,
+            reordered: raw.permutation == 1,
             vertices: raw.vertices,
             arcs: raw.arcs,
             edges: raw.edges,

@@ -3,6 +3,7 @@
 use super::header::StoredIds;
 use super::{GraphName, StoredInfo, names, open};
 use crate::graph::edges::{GraphError, PlacementOptions};
+use crate::graph::packed;
 use crate::graph::params::{GRAPH_HUBS, GRAPH_PIECE_EDGES};
 use crate::storage::Volume;
 
@@ -49,12 +50,15 @@ pub(super) fn host_bytes(volume: &Volume, name: &GraphName, info: &StoredInfo) -
         StoredIds::Named => names::bytes(volume, name)?.into(),
     };
     let loops = if info.loops > 0 { vertices.div_ceil(64) * 8 } else { 0 };
-    Ok((vertices + 1) * 8 * lists(info.directed) + ids + loops)
+    let order = if info.reordered { (vertices + 1) * 8 + vertices * 8 } else { 0 };
+    Ok((vertices + 1) * 8 * lists(info.directed) + ids + loops + order)
 }
 
 fn engine_bytes(info: &StoredInfo, inward: bool) -> u128 {
     let (vertices, width) = (u128::from(info.vertices), info.neighbour_bytes as u128);
     let tiles = u128::from(info.arcs).div_ceil(GRAPH_PIECE_EDGES.into()) * width;
-    let side = (vertices + 1) * 8 + vertices * u128::from(GRAPH_HUBS) * width + tiles;
-    side * lists(inward) + vertices.div_ceil(32) * 4
+    let positions = if info.packed { u128::from(packed::blocks(info.arcs) + 1) * 8 } else { 0 };
+    let side = (vertices + 1) * 8 + vertices * u128::from(GRAPH_HUBS) * width + tiles + positions;
+    let order = if info.reordered { vertices * 4 } else { 0 };
+    side * lists(inward) + vertices.div_ceil(32) * 4 + order
 }

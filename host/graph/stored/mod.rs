@@ -6,7 +6,10 @@
 //! | array | content | present |
 //! |---|---|---|
 //! | `NAME/header` | record of 256 bytes: version, sizes, facts about the input | always |
-//! | `NAME/offsets`, `NAME/neighbours` | lists of out-neighbours, u64 and u32 or u64 | always |
+//! | `NAME/offsets`, `NAME/neighbours` | lists of out-neighbours, u64 and u32 or u64 | unless lists are packed |
+//! | `NAME/neighbours`, `NAME/neighbours-positions` | packed lists of out-neighbours: words, u32, and the first word of each block, u64 | packed lists |
+//! | `NAME/neighbours-degrees`, `NAME/neighbours-degree-widths` | degrees in groups of 32: words, u32, and the width of each group, u8 | packed lists |
+//! | `NAME/order` | number of each vertex in the order of the identifiers, u32 | lists in the order of degrees |
 //! | `NAME/hubs` | four best-connected neighbours of each vertex | always |
 //! | `NAME/in-offsets`, `NAME/in-neighbours`, `NAME/in-hubs` | the same for in-neighbours | directed graphs |
 //! | `NAME/weighted-neighbours` | neighbours with weights, interleaved | with weights |
@@ -21,6 +24,10 @@ mod memory;
 mod name;
 mod names;
 mod open;
+mod packed;
+#[cfg(test)]
+mod packed_tests;
+mod packing;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -37,14 +44,17 @@ pub use memory::OpeningMemory;
 pub use name::GraphName;
 pub use open::StoredGraph;
 
+use super::csr::NeighbourOrder;
 use super::edges::{GraphError, NarrowEdge, WideEdge};
+use super::external::Budget;
 use super::ids::Ids;
-use super::import::{ImportError, Imported, LoadOptions, Loaded, Notice};
+use super::import::{ImportError, Imported, ListForm, LoadOptions, Loaded, Notice, VertexOrder, budget};
 use super::input::Input;
 use super::params::GRAPH_HUBS;
 use super::place::{IN_NEIGHBOURS, IN_OFFSETS, Interleaved, NEIGHBOURS, OFFSETS, WEIGHTED};
 use crate::storage::{Element, ElementType, Plan, Volume};
 use header::Raw;
+use packing::PackedLists;
 use source::{Lists, Source};
 
 const HEADER: &str = "header";
@@ -81,36 +91,68 @@ const IDS: &str = "ids";
 #[derive(Debug)]
 pub struct GraphToStore {
     name: GraphName,
-    source: Source,
+    contents: Contents,
     info: StoredInfo,
+    ids: Ids,
+    /// Bitmap of the vertices with an edge to themselves; empty if there are none.
+    loops: Vec<u64>,
+    notices: Vec<Notice>,
+    in_files: bool,
     page_checksums: bool,
 }
 
+/// Lists of a graph that is to be stored.
+#[derive(Debug)]
+enum Contents {
+    Plain(Source),
+    Packed(PackedLists),
+}
+
 impl GraphToStore {
-    /// Takes a graph that was loaded.
+    /// Takes a graph that was loaded, with packed lists.
     pub fn new(name: GraphName, loaded: Loaded) -> Self {
-        Self::of(name, Source::in_memory(loaded))
+        Self::with_lists(name, loaded, ListForm::default())
+    }
+
+    /// Takes a graph that was loaded, with lists in this form.
+    pub fn with_lists(name: GraphName, loaded: Loaded, lists: ListForm) -> Self {
+        let source = Source::in_memory(loaded);
+        match Self::of(name, source, lists, None) {
+            Ok(graph) => graph,
+            Err(e) => unreachable!("lists in memory are packed without a file: {e}"),
+        }
     }
 
     /// Reads or generates a graph that is to be stored. Within [`LoadOptions::memory`] it is built in memory. A larger one
     /// is sorted in temporary files in [`LoadOptions::temp_dir`]; then the memory has to hold what is of size
     /// O(vertices) alone: 8 bytes for each vertex, twice as much unless the graph is undirected, and 8 more if the
-    /// identifiers leave gaps.
+    /// identifiers leave gaps; packing the lists takes 16 more.
     ///
     /// # Errors
     /// * [`ImportError::SmallBudget`] if the memory does not suffice for that.
     /// * [`ImportError::TemporaryFile`] if a temporary file cannot be written.
     /// * Otherwise as for [`Input::load`].
     pub fn import(name: GraphName, input: &Input, options: &LoadOptions<'_>) -> Result<Self, ImportError> {
-        let source = match input.load_or_sort(options)? {
-            Imported::InMemory(loaded) => Source::in_memory(*loaded),
-            Imported::Sorted(graph) => Source::sorted(*graph),
-        };
-        Ok(Self::of(name, source))
+        match input.load_or_sort(options)? {
+            Imported::InMemory(loaded) => Self::of(name, Source::in_memory(*loaded), options.lists, None),
+            Imported::Sorted(graph) => Self::of(name, Source::sorted(*graph), options.lists, Some(&budget(options))),
+        }
     }
 
-    fn of(name: GraphName, source: Source) -> Self {
-        Self { name, info: source.info(), source, page_checksums: false }
+    fn of(name: GraphName, mut source: Source, lists: ListForm, files: Option<&Budget>) -> Result<Self, ImportError> {
+        let mut info = source.info();
+        let (ids, loops) = (source.ids.clone(), std::mem::take(&mut source.loops));
+        let notices = std::mem::take(&mut source.notices);
+        let in_files = matches!(source.out, Lists::InFiles(_));
+        let contents = match lists {
+            ListForm::Packed(order) if info.neighbour_bytes == 4 => {
+                (info.packed, info.reordered) = (true, order == VertexOrder::Degree);
+                info.order = NeighbourOrder::ById;
+                Contents::Packed(PackedLists::of(&source, info.reordered, files)?)
+            }
+            _ => Contents::Plain(source),
+        };
+        Ok(Self { name, contents, info, ids, loops, notices, in_files, page_checksums: false })
     }
 
     /// Sets whether a volume without page checksums gets them.
@@ -130,18 +172,39 @@ impl GraphToStore {
 
     /// Returns the decisions of the import that a user should see.
     pub fn notices(&self) -> &[Notice] {
-        &self.source.notices
+        &self.notices
     }
 
     /// Returns true if the lists are in temporary files, because the graph is larger than the memory for it.
     #[cfg(feature = "internals")]
     pub fn is_in_files(&self) -> bool {
-        matches!(self.source.out, Lists::InFiles(_))
+        self.in_files
     }
 
     /// Returns the arrays of the graph.
     pub fn plan(&self) -> Plan {
-        let (info, source) = (&self.info, &self.source);
+        let info = &self.info;
+        let plan = Plan::new();
+        let mut plan = match &self.contents {
+            Contents::Packed(lists) => lists.plan(plan),
+            Contents::Plain(source) => self.plan_of_plain(plan, source),
+        };
+        plan = plan.records(HEADER, size_of::<Raw>() as u32, 1);
+        if !self.loops.is_empty() {
+            plan = plan.array::<u64>(SELF_LOOPS, self.loops.len() as u64);
+        }
+        plan = match &self.ids {
+            Ids::Dense { .. } => plan,
+            Ids::Sparse(ids) => plan.array::<u64>(IDS, ids.len() as u64),
+            Ids::Named(list) => names::planned(plan, list),
+        };
+        debug_assert!(info.vertices == self.ids.len());
+        plan.renamed(|part| self.name.array(part)).page_checksums(self.page_checksums)
+    }
+
+    /// Adds the arrays of lists that are not packed.
+    fn plan_of_plain(&self, plan: Plan, source: &Source) -> Plan {
+        let info = &self.info;
         let hubs = info.vertices * u64::from(GRAPH_HUBS);
         let ids = |plan: Plan, name: &str, count| match info.neighbour_bytes {
             4 => plan.array::<u32>(name, count),
@@ -150,7 +213,7 @@ impl GraphToStore {
         let lists = |plan: Plan, [offsets, neighbours]: [&str; 2]| {
             ids(plan.array::<u64>(offsets, info.vertices + 1), neighbours, info.arcs)
         };
-        let mut plan = lists(Plan::new(), [OFFSETS, NEIGHBOURS]);
+        let mut plan = lists(plan, [OFFSETS, NEIGHBOURS]);
         if source.inward.is_some() {
             plan = lists(plan, [IN_OFFSETS, IN_NEIGHBOURS]);
         }
@@ -158,19 +221,11 @@ impl GraphToStore {
             let bytes = if info.wide_weights() { size_of::<WideEdge>() } else { size_of::<NarrowEdge>() };
             plan = plan.records(WEIGHTED, bytes as u32, info.arcs);
         }
-        plan = ids(plan.records(HEADER, size_of::<Raw>() as u32, 1), HUBS, hubs);
+        plan = ids(plan, HUBS, hubs);
         if source.inward.is_some() {
             plan = ids(plan, IN_HUBS, hubs);
         }
-        if !source.loops.is_empty() {
-            plan = plan.array::<u64>(SELF_LOOPS, source.loops.len() as u64);
-        }
-        plan = match &source.ids {
-            Ids::Dense { .. } => plan,
-            Ids::Sparse(ids) => plan.array::<u64>(IDS, ids.len() as u64),
-            Ids::Named(list) => names::planned(plan, list),
-        };
-        plan.renamed(|part| self.name.array(part)).page_checksums(self.page_checksums)
+        plan
     }
 
     /// Writes the graph to a volume, beside everything that the volume holds. The lists are sorted by degree meanwhile:
@@ -199,14 +254,19 @@ impl GraphToStore {
             Ok(())
         };
         put(HEADER, Raw::TYPE, bytemuck::bytes_of(&self.info.to_raw()))?;
-        self.put_lists(&self.source.out, [OFFSETS, NEIGHBOURS, HUBS], &mut put)?;
-        if let Some(inward) = &self.source.inward {
-            self.put_lists(inward, [IN_OFFSETS, IN_NEIGHBOURS, IN_HUBS], &mut put)?;
+        match &self.contents {
+            Contents::Packed(lists) => lists.each_array(&mut put)?,
+            Contents::Plain(source) => {
+                self.put_lists(source, &source.out, [OFFSETS, NEIGHBOURS, HUBS], &mut put)?;
+                if let Some(inward) = &source.inward {
+                    self.put_lists(source, inward, [IN_OFFSETS, IN_NEIGHBOURS, IN_HUBS], &mut put)?;
+                }
+            }
         }
-        if !self.source.loops.is_empty() {
-            put(SELF_LOOPS, u64::TYPE, bytemuck::cast_slice(&self.source.loops))?;
+        if !self.loops.is_empty() {
+            put(SELF_LOOPS, u64::TYPE, bytemuck::cast_slice(&self.loops))?;
         }
-        match &self.source.ids {
+        match &self.ids {
             Ids::Dense { .. } => {}
             Ids::Sparse(ids) => put(IDS, u64::TYPE, bytemuck::cast_slice(ids))?,
             Ids::Named(list) => names::each_array(list, &mut put)?,
@@ -218,13 +278,14 @@ impl GraphToStore {
     /// Writes the lists of one side: offsets, neighbours and the first of them, and weights if the side has some.
     fn put_lists(
         &self,
+        source: &Source,
         lists: &Lists,
         [offsets, neighbours, hubs]: [&str; 3],
         mut put: impl FnMut(&str, ElementType, &[u8]) -> Result<(), GraphError>,
     ) -> Result<(), GraphError> {
         let kind = if self.info.neighbour_bytes == 4 { u32::TYPE } else { u64::TYPE };
         put(offsets, u64::TYPE, bytemuck::cast_slice(lists.offsets()))?;
-        self.source.each(lists, |part| {
+        source.each(lists, |part| {
             put(neighbours, kind, part.neighbours.bytes())?;
             put(hubs, kind, part.hubs.bytes())?;
             let Some(weights) = &part.weights else { return Ok(()) };

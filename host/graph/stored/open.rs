@@ -3,26 +3,33 @@
 use super::arcs::{ARCS_AT_ONCE, ArcReader, StoredWeight};
 use super::header::{Raw, StoredIds};
 use super::{GraphName, HEADER, HUBS, IDS, IN_HUBS, SELF_LOOPS, StoredError, StoredInfo, WeightType, entries};
-use super::{memory, names};
+use super::{memory, names, packed};
 use crate::graph::csr::{self, Csr, MAX_NARROW_VERTICES, NeighbourOrder, Neighbours, VertexId, Weights};
 use crate::graph::edges::{
-    DEFAULT_LAUNCH_LIMIT, EdgeStore, GraphError, GraphOnEngine, Lists, Placement, PlacementOptions, WeightKind,
-    Weighted,
+    DEFAULT_LAUNCH_LIMIT, EdgeStore, GraphError, GraphOnEngine, Lists, PlacedOrder, Placement, PlacementOptions,
+    WeightKind, Weighted, WideEdge,
 };
 use crate::graph::ids::Ids;
 use crate::graph::import::check_memory;
+use crate::graph::order::Order;
 use crate::graph::parallel;
 use crate::graph::params::GRAPH_HUBS;
 use crate::graph::place::{self, IN_NEIGHBOURS, IN_OFFSETS, NEIGHBOURS, OFFSETS, WEIGHTED};
 use crate::graph::shape::GraphShape;
+use crate::memory::Place;
 use crate::storage::{Cache, Element, ManifestError, StorageError, Volume};
+use std::sync::Arc;
 
 /// A stored graph that was opened: its offsets, identifiers and facts are in host memory, its edges on the volume.
 #[derive(Clone, Debug)]
 pub struct StoredGraph {
     name: GraphName,
     pub(super) info: StoredInfo,
+    /// Offsets of the lists in the order of the identifiers.
     pub(super) offsets: Vec<u64>,
+    /// Order of the lists, if it is another one, and their offsets in it.
+    reordered: Option<(Arc<Order>, Vec<u64>)>,
+    /// Offsets of the in-lists of a directed graph, in the order of the lists.
     in_offsets: Option<Vec<u64>>,
     pub(super) loops: Vec<u64>,
     ids: Ids,
@@ -71,7 +78,10 @@ impl StoredGraph {
         }
         let needed = memory::host_bytes(volume, name, &info)?;
         check_memory(&format!("opening graph `{name}`"), vertices.into(), arcs.into(), needed, None)?;
-        let offsets = |part| -> Result<Vec<u64>, GraphError> {
+        let offsets = |part, words| -> Result<Vec<u64>, GraphError> {
+            if info.packed {
+                return packed::read_offsets(volume, name, words, vertices, arcs);
+            }
             let offsets = volume.read_array::<u64>(&name.array(part))?;
             csr::check_offsets(&offsets, arcs, vertices).map_err(|e| damaged(name, e.to_string()))?;
             Ok(offsets)
@@ -101,10 +111,18 @@ impl StoredGraph {
             }
             StoredIds::Named => Ids::Named(names::read(volume, name, vertices)?),
         };
+        let own = offsets(OFFSETS, NEIGHBOURS)?;
+        let (own, reordered) = if info.reordered {
+            let order = packed::read_order(volume, name, vertices)?;
+            (order.offsets_outside(&own), Some((Arc::new(order), own)))
+        } else {
+            (own, None)
+        };
         let stored = Self {
             name: name.clone(),
-            offsets: offsets(OFFSETS)?,
-            in_offsets: info.directed.then(|| offsets(IN_OFFSETS)).transpose()?,
+            offsets: own,
+            reordered,
+            in_offsets: info.directed.then(|| offsets(IN_OFFSETS, IN_NEIGHBOURS)).transpose()?,
             info,
             loops,
             ids,
@@ -127,6 +145,22 @@ impl StoredGraph {
         &self.name
     }
 
+    /// Returns the order of the lists, if it is not that of the identifiers.
+    pub(super) fn order(&self) -> Option<&Order> {
+        self.reordered.as_ref().map(|(order, _)| &**order)
+    }
+
+    /// Returns the number of a vertex of the lists in the order of the identifiers.
+    pub(super) fn outside(&self, v: u64) -> u64 {
+        self.order().map_or(v, |order| order.outside(v))
+    }
+
+    /// Returns the offsets of the lists in their order: of the in-lists of a directed graph if `inward` is set.
+    pub(super) fn list_offsets(&self, inward: bool) -> &[u64] {
+        let out = self.reordered.as_ref().map_or(&self.offsets[..], |(_, offsets)| offsets);
+        self.in_offsets().filter(|_| inward).unwrap_or(out)
+    }
+
     pub(super) fn in_offsets(&self) -> Option<&[u64]> {
         self.in_offsets.as_deref()
     }
@@ -142,8 +176,9 @@ impl StoredGraph {
     /// If `v` is not a vertex.
     #[cfg(feature = "internals")]
     pub fn is_isolated(&self, v: u64) -> bool {
-        let alone = |offsets: &[u64]| offsets[v as usize] == offsets[v as usize + 1];
-        alone(&self.offsets) && self.in_offsets.as_deref().is_none_or(alone)
+        let at = self.order().map_or(v, |order| order.inside(v)) as usize;
+        let alone = |offsets: &[u64]| offsets[at] == offsets[at + 1];
+        alone(self.list_offsets(false)) && self.in_offsets.as_deref().is_none_or(alone)
     }
 
     /// Makes the graph readable for kernels, which read its edges through the cache. Reads 16 bytes for each vertex (32
@@ -154,42 +189,96 @@ impl StoredGraph {
     /// * [`StoredError::Damaged`] if its parts contradict each other.
     /// * [`GraphError::Memory`] without memory; [`GraphError::Storage`] if the volume cannot be read.
     pub fn place(&self, cache: &Cache, needs: PlacementOptions) -> Result<GraphOnEngine, GraphError> {
+        self.place_in(cache.volume(), Placement::Storage(cache.clone()), needs)
+    }
+
+    /// Copies packed lists to memory that kernels read: [`Placement::Gpu`] or [`Placement::Pinned`]. They stay packed.
+    /// `volume` is the one on which the graph was opened. Checks all lists, as [`StoredGraph::read`] does.
+    ///
+    /// # Errors
+    /// As for [`StoredGraph::place`], and as for [`StoredGraph::read`].
+    ///
+    /// # Panics
+    /// If the lists are not packed ([`StoredInfo::packed`]).
+    #[cfg(feature = "internals")]
+    pub fn place_packed(
+        &self,
+        volume: &Volume,
+        placement: Placement,
+        needs: PlacementOptions,
+    ) -> Result<GraphOnEngine, GraphError> {
+        assert!(self.info.packed, "plain lists are read and placed");
+        self.place_in(volume, placement, needs)
+    }
+
+    fn place_in(
+        &self,
+        volume: &Volume,
+        placement: Placement,
+        needs: PlacementOptions,
+    ) -> Result<GraphOnEngine, GraphError> {
         if self.info.neighbour_bytes == 4 {
-            self.place_as::<u32>(cache, needs)
+            self.place_as::<u32>(volume, placement, needs)
         } else {
-            self.place_as::<u64>(cache, needs)
+            self.place_as::<u64>(volume, placement, needs)
+        }
+    }
+
+    /// Makes packed lists readable where the placement says.
+    fn packed(
+        &self,
+        volume: &Volume,
+        placement: &Placement,
+        words: &str,
+        weighted: bool,
+    ) -> Result<EdgeStore, GraphError> {
+        match placement {
+            Placement::Storage(cache) => self.packed_on(cache, words, weighted),
+            Placement::Gpu => self.packed_in_memory(volume, words, weighted, Place::Device),
+            Placement::Pinned => self.packed_in_memory(volume, words, weighted, Place::Host),
         }
     }
 
     fn place_as<V: VertexId + Element>(
         &self,
-        cache: &Cache,
+        volume: &Volume,
+        placement: Placement,
         needs: PlacementOptions,
     ) -> Result<GraphOnEngine, GraphError> {
         self.check_weights(needs)?;
-        let engine = cache.volume().engine();
+        let engine = volume.engine();
         let edges = |part: &str| -> Result<EdgeStore, GraphError> {
+            let Placement::Storage(cache) = placement.clone() else {
+                return self.packed(volume, &placement, part, false);
+            };
+            if self.info.packed {
+                return self.packed(volume, &placement, part, false);
+            }
             let name = self.name.array(part);
             Ok(if V::WIDTH == 4 { EdgeStore::Narrow(cache.open(&name)?) } else { EdgeStore::Wide(cache.open(&name)?) })
         };
         let lists = |offsets: &[u64], hubs: &str, neighbours: Option<&str>| -> Result<Lists, GraphError> {
             Ok(Lists {
                 offset: place::device(engine, offsets)?,
-                hubs: place::device(engine, &self.hubs::<V>(cache.volume(), hubs)?)?,
+                hubs: place::device(engine, &self.hubs::<V>(volume, hubs)?)?,
                 tile: place::device(engine, &place::tiles::<V>(offsets))?,
-                hubs_first: self.info.order == NeighbourOrder::ByDegree,
+                hubs_first: !self.info.packed && self.info.order == NeighbourOrder::ByDegree,
                 edges: neighbours.map(edges).transpose()?,
             })
         };
-        self.check_counts(cache.volume(), needs)?;
-        let out = lists(&self.offsets, HUBS, needs.lists.then_some(NEIGHBOURS))?;
+        self.check_counts(volume, needs)?;
+        let out = lists(self.list_offsets(false), HUBS, needs.lists.then_some(NEIGHBOURS))?;
         let in_offsets = self.in_offsets.as_deref().filter(|_| needs.inward);
         let inward = in_offsets.map(|offsets| lists(offsets, IN_HUBS, Some(IN_NEIGHBOURS))).transpose()?;
-        let weighted = needs.weighted.then(|| self.weighted(cache)).transpose()?;
-        let isolated = place::isolated(&self.offsets, self.info.directed, in_offsets);
+        let weighted = needs.weighted.then(|| self.weighted(volume, &placement)).transpose()?;
+        let order = self.reordered.as_ref().map(|(order, _)| -> Result<_, GraphError> {
+            let outside = place::device(engine, order.all_outside())?;
+            Ok(PlacedOrder { host: order.clone(), outside })
+        });
+        let isolated = place::isolated(self.list_offsets(false), self.info.directed, in_offsets);
         Ok(GraphOnEngine {
             engine: engine.clone(),
-            placement: Placement::Storage(cache.clone()),
+            placement,
             vertices: self.info.vertices,
             arcs: self.info.arcs,
             directed: self.info.directed,
@@ -197,6 +286,7 @@ impl StoredGraph {
             out,
             inward,
             weighted,
+            order: order.transpose()?,
             connected: parallel::sum(isolated.len(), |i| u64::from(isolated[i].count_zeros())),
             isolated: place::device(engine, &isolated)?,
             launch_limit: DEFAULT_LAUNCH_LIMIT,
@@ -214,6 +304,25 @@ impl StoredGraph {
         Ok(())
     }
 
+    /// Returns the bytes of the lists that kernels read on `volume`, on which the graph was opened.
+    ///
+    /// # Errors
+    /// [`GraphError::Storage`] if the volume cannot be read.
+    #[cfg(feature = "internals")]
+    pub fn edge_bytes(&self, volume: &Volume, needs: PlacementOptions) -> Result<u64, GraphError> {
+        let parts = [
+            (needs.lists, NEIGHBOURS),
+            (needs.inward && self.info.directed, IN_NEIGHBOURS),
+            (needs.weighted, WEIGHTED),
+        ];
+        let manifest = volume.manifest()?;
+        let bytes = |part| {
+            let array = self.name.array(part);
+            manifest.entries().iter().find(|e| e.name == array).map_or(0, |e| e.bytes())
+        };
+        Ok(parts.into_iter().filter(|(needed, _)| *needed).map(|(_, part)| bytes(part)).sum())
+    }
+
     /// Checks that each list of edges has as many elements as the header says.
     fn check_counts(&self, volume: &Volume, needs: PlacementOptions) -> Result<(), GraphError> {
         let parts = [
@@ -222,7 +331,9 @@ impl StoredGraph {
             (needs.weighted, WEIGHTED),
         ];
         let manifest = volume.manifest()?;
-        for (_, part) in parts.into_iter().filter(|(needed, _)| *needed) {
+        let is_plain =
+            |part: &str| !(self.info.packed && part != WEIGHTED || part == WEIGHTED && self.has_packed_weights());
+        for (_, part) in parts.into_iter().filter(|(needed, part)| *needed && is_plain(part)) {
             let array = self.name.array(part);
             let count = manifest.entries().iter().find(|e| e.name == array).map_or(0, |e| e.count);
             self.check_count(&array, count)?;
@@ -251,18 +362,33 @@ impl StoredGraph {
         Ok(hubs)
     }
 
-    fn weighted(&self, cache: &Cache) -> Result<Weighted, GraphError> {
+    fn weighted(&self, volume: &Volume, placement: &Placement) -> Result<Weighted, GraphError> {
         let (name, wide) = (self.name.array(WEIGHTED), self.info.wide_weights());
-        let edges = if wide {
-            EdgeStore::WeightedWide(cache.open(&name)?)
-        } else {
-            EdgeStore::WeightedNarrow(cache.open(&name)?)
+        let edges = match placement {
+            _ if self.has_packed_weights() => self.packed(volume, placement, WEIGHTED, true)?,
+            Placement::Storage(cache) if wide => EdgeStore::WeightedWide(cache.open(&name)?),
+            Placement::Storage(cache) => EdgeStore::WeightedNarrow(cache.open(&name)?),
+            Placement::Gpu => self.plain_weights(volume, Place::Device)?,
+            Placement::Pinned => self.plain_weights(volume, Place::Host)?,
         };
         let kind = match self.info.weights {
             Some(WeightType::U32) | None => WeightKind::Integer { largest: self.info.largest_weight as u64 },
             Some(WeightType::F32 | WeightType::F64) => WeightKind::Real,
         };
         Ok(Weighted { edges, kind, mean: self.info.mean_weight, wide })
+    }
+
+    /// Copies edges with weights of 64 bits to memory, and checks that they lead to vertices.
+    fn plain_weights(&self, volume: &Volume, place: Place) -> Result<EdgeStore, GraphError> {
+        let mut reader = ArcReader::new(self, volume, false, true, ARCS_AT_ONCE)?;
+        let region = volume.engine().allocate(place, self.info.arcs as usize * size_of::<WideEdge>())?;
+        let mut at = 0;
+        while let Some(piece) = reader.next_piece()? {
+            let edges = parallel::map(piece.arcs.len(), |i| WideEdge { id: piece.arcs[i].0, weight: piece.arcs[i].1 });
+            region.set_slice(at, &edges)?;
+            at += edges.len();
+        }
+        Ok(EdgeStore::Memory(region))
     }
 
     /// Begins to read all arcs, in pieces that fit into memory. With `weights`, their weights are read, too, if the graph
@@ -297,7 +423,9 @@ impl StoredGraph {
     fn read_lists(&self, volume: &Volume, weights: Option<WeightType>) -> Result<Csr, GraphError> {
         let (vertices, arcs) = (self.info.vertices, self.info.arcs);
         let weight_bytes = weights.map_or(0, WeightType::bytes);
-        let needed = u128::from(arcs) * (self.info.neighbour_bytes + weight_bytes) as u128;
+        // Lists in another order are there twice for a moment.
+        let copies = if self.info.reordered { 2 } else { 1 };
+        let needed = u128::from(arcs) * (self.info.neighbour_bytes + weight_bytes) as u128 * copies;
         let what = format!("reading graph `{}`", self.name);
         check_memory(&what, vertices.into(), arcs.into(), needed, None)?;
         let mut reader = self.arcs(volume, weights.is_some())?;
@@ -322,6 +450,14 @@ impl StoredGraph {
                 Some(Weights::F64(list)) => piece.append_weights(list, StoredWeight::real),
             }
         }
+        let (neighbours, weights) = match (self.order(), neighbours) {
+            (Some(order), Neighbours::U32(list)) => {
+                let inside = self.list_offsets(false);
+                let (list, weights) = packed::outside(order, inside, &self.offsets, &list, weights);
+                (Neighbours::U32(list), weights)
+            }
+            (_, neighbours) => (neighbours, weights),
+        };
         let (offsets, ids) = (self.offsets.clone(), self.ids.clone());
         Ok(Csr::stored(offsets, neighbours, weights, self.info.directed, ids, self.info.order))
     }

@@ -2,13 +2,12 @@
 
 use super::header::StoredIds;
 use super::{StoredInfo, WeightType};
-use crate::graph::csr::{Csr, NeighbourOrder, Neighbours, VertexId, Weights};
+use crate::graph::csr::{Csr, NeighbourOrder, Neighbours, Weights};
 use crate::graph::external::FileLists;
 use crate::graph::hub;
 use crate::graph::ids::Ids;
 use crate::graph::import::{ImportError, Loaded, Notice, SortedGraph, Summary};
 use crate::graph::parallel;
-use crate::graph::params::GRAPH_HUBS;
 use std::ops::Range;
 
 /// Arcs of a graph in memory that are ordered at a time.
@@ -29,7 +28,7 @@ pub(super) struct Source {
     largest_and_mean: [f64; 2],
     summary: Summary,
     pub(super) notices: Vec<Notice>,
-    arcs_at_once: u64,
+    pub(super) arcs_at_once: u64,
 }
 
 /// Neighbour lists in the order of the neighbours' numbers.
@@ -156,6 +155,8 @@ impl Source {
             edges: if self.directed { arcs } else { (arcs - loops) / 2 + loops },
             directed: self.directed,
             neighbour_bytes: self.out.width(),
+            packed: false,
+            reordered: false,
             weights: self.weights,
             input: self.summary,
             order: NeighbourOrder::ByDegree,
@@ -183,27 +184,12 @@ impl Source {
             let (neighbours, weights) = lists.ordered(first..last)?;
             let own = &offsets[first..=last];
             let hubs = match &neighbours {
-                Neighbours::U32(list) => Neighbours::U32(first_of_each(own, list)),
-                Neighbours::U64(list) => Neighbours::U64(first_of_each(own, list)),
+                Neighbours::U32(list) => Neighbours::U32(hub::hubs_of_lists(own, list, true, |n| n)),
+                Neighbours::U64(list) => Neighbours::U64(hub::hubs_of_lists(own, list, true, |n| n)),
             };
             take(Ordered { neighbours, weights, hubs })?;
             first = last;
         }
         Ok(())
     }
-}
-
-/// Returns the first neighbours of each vertex, of which there are as many as the kernels keep in memory.
-fn first_of_each<V: VertexId>(offsets: &[u64], list: &[V]) -> Vec<V> {
-    const COUNT: usize = GRAPH_HUBS as usize;
-    /// Vertices of a part.
-    const VERTICES: usize = 1 << 10;
-    let mut hubs = vec![V::NONE; (offsets.len() - 1) * COUNT];
-    parallel::each_part(hubs.chunks_mut(COUNT * VERTICES).collect(), |(), part, hubs| {
-        for (hubs, ends) in hubs.chunks_mut(COUNT).zip(offsets[part * VERTICES..].windows(2)) {
-            let own = &list[(ends[0] - offsets[0]) as usize..(ends[1] - offsets[0]) as usize];
-            hubs.iter_mut().zip(own).for_each(|(hub, n)| *hub = *n);
-        }
-    });
-    hubs
 }

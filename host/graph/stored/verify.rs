@@ -101,7 +101,7 @@ impl StoredGraph {
         inward: bool,
         arcs: usize,
     ) -> Result<Found, GraphError> {
-        let offsets = self.in_offsets().filter(|_| inward).unwrap_or(&self.offsets);
+        let offsets = self.list_offsets(inward);
         let hubs = self.hubs::<V>(volume, if inward { IN_HUBS } else { HUBS })?;
         let lists = Lists { graph: self, inward, offsets, hubs: &hubs };
         let weighted = self.info.weights.filter(|_| !inward);
@@ -131,7 +131,10 @@ impl StoredGraph {
 impl<V: VertexId> Lists<'_, V> {
     /// Returns the key by which hub neighbours, and lists that are sorted by degree, ascend.
     fn rank(&self, v: u64) -> Rank {
-        (Reverse(self.offsets[v as usize + 1] - self.offsets[v as usize]), v)
+        // In the order of degrees, numbers are the ranks.
+        let degree =
+            if self.graph.info.reordered { 0 } else { self.offsets[v as usize + 1] - self.offsets[v as usize] };
+        (Reverse(degree), v)
     }
 
     /// Returns the hub neighbours of `v`, and the key of the last one if none is missing: neighbours that are no hubs
@@ -160,7 +163,7 @@ impl<V: VertexId> Lists<'_, V> {
         let mut found = Found::default();
         let mut before = before.map(|v| self.rank(v));
         let mut hubs = None;
-        for (arc, index) in part.arcs().zip(part.first..) {
+        for (arc, index) in part.arcs_inside().zip(part.first..) {
             let StoredArc { from, to, weight } = arc;
             let (is_first, rank) = (index == self.offsets[from as usize], self.rank(to));
             if let Some(before) = before.filter(|_| !is_first) {
@@ -185,7 +188,7 @@ impl<V: VertexId> Lists<'_, V> {
             }
             found.largest_weight = found.largest_weight.max(weight);
             if from == to {
-                if !self.graph.has_self_loop(from) {
+                if !self.graph.has_self_loop(self.graph.outside(from)) {
                     return Err(self.graph.differ("the self-loops"));
                 }
                 found.loops += 1;
@@ -229,14 +232,14 @@ impl<V: VertexId> Lists<'_, V> {
     }
 
     fn unsorted(&self, from: u64, before: u64, to: u64) -> GraphError {
-        let id = |v: u64| self.graph.ids().id(v);
+        let id = |v: u64| self.graph.ids().id(self.graph.outside(v));
         let list = if self.inward { "in-list" } else { "list" };
         let (from, before, after) = (id(from), id(before), id(to));
         damaged(self.graph.name(), format!("the {list} of vertex {from} has {after} behind {before}"))
     }
 
     fn wrong_weight(&self, from: u64, to: u64, weight: f64) -> GraphError {
-        let id = |v: u64| self.graph.ids().id(v);
+        let id = |v: u64| self.graph.ids().id(self.graph.outside(v));
         let (from, to) = (id(from), id(to));
         damaged(self.graph.name(), format!("the weight {weight} of edge {from} -> {to} is negative or not finite"))
     }

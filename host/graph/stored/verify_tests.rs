@@ -112,7 +112,7 @@ fn errors_name_the_identifiers_of_the_input() {
     let text = b"100 700 1\n100 800 1\n700 800 1\n";
     let options = LoadOptions::default().weights(WeightMode::Ignore);
     let loaded = load_bytes("x.wel", text, &options).unwrap();
-    GraphToStore::new(name("g"), loaded).store(&v, false, &mut |_| ()).unwrap();
+    GraphToStore::with_lists(name("g"), loaded, ListForm::Plain).store(&v, false, &mut |_| ()).unwrap();
     overwrite(&v, "neighbours", 0, &[2, 1]);
     let text = error(&v);
     assert!(text.contains("the list of vertex 100 has ") && text.contains("700"), "{text}");
@@ -192,7 +192,7 @@ fn each_array_is_read_once() {
     let scattered = |i: u64| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % 2000;
     let edges: Vec<_> = (0..200_000).map(|i| (i % 2000, scattered(i))).collect();
     let csr = Csr::from_edges(2000, &edges, CsrOptions::default().directed(true)).unwrap();
-    GraphToStore::new(name("g"), loaded(csr)).store(&v, false, &mut |_| ()).unwrap();
+    GraphToStore::with_lists(name("g"), loaded(csr), ListForm::Plain).store(&v, false, &mut |_| ()).unwrap();
     let stored = open(&v, "g").unwrap();
     let lists = 2 * 4 * (stored.info().arcs + 4 * 2000);
     // The service thread publishes its counters after each batch.

@@ -1,0 +1,161 @@
+//! Tests of packed lists: algorithms over them find what they find over plain ones, and damage of each part is named.
+
+use super::tests::{graph, loaded, name, open, volume};
+use super::*;
+use crate::graph::{
+    BfsOptions, ComponentsOptions, Csr, CsrOptions, Distances, GraphOnEngine, PageRankOptions, Placement,
+    PlacementOptions, SsspOptions, bfs, components, pagerank, sssp,
+};
+use crate::storage::Cache;
+use proptest::prelude::*;
+
+const FORMS: [ListForm; 2] = [ListForm::Packed(VertexOrder::Degree), ListForm::Packed(VertexOrder::Input)];
+
+fn store(volume: &Volume, csr: Csr, form: ListForm) {
+    GraphToStore::with_lists(name("g"), loaded(csr), form).store(volume, false, &mut |_| ()).unwrap();
+}
+
+/// Returns the placements of a stored graph whose lists are packed.
+fn placed(v: &Volume, needs: PlacementOptions) -> Vec<GraphOnEngine> {
+    let stored = open(v, "g").unwrap();
+    let cache = Cache::on(v).bytes(64 << 10).page(512).build().unwrap();
+    let mut placed = vec![stored.place(&cache, needs).unwrap()];
+    for placement in [Placement::Gpu, Placement::Pinned] {
+        placed.push(stored.place_packed(v, placement, needs).unwrap());
+    }
+    placed
+}
+
+fn numbers(distances: &Distances) -> Vec<f64> {
+    match distances {
+        Distances::Integer(d) => d.iter().map(|d| if *d == u64::MAX { f64::INFINITY } else { *d as f64 }).collect(),
+        Distances::Real(d) => d.clone(),
+    }
+}
+
+/// Compares every algorithm over packed lists with the same over plain ones in memory.
+fn compare(csr: &Csr, form: ListForm, sources: &[u64]) {
+    let v = volume("soft:mem:16M");
+    store(&v, csr.clone(), form);
+    let weighted = csr.weights().is_some();
+    let engine = v.engine().clone();
+    let needs = PlacementOptions::all_of(weighted);
+    let plain = GraphOnEngine::place(&engine, csr, Placement::Gpu, needs).unwrap();
+    let ranks = pagerank(&plain, &PageRankOptions::default()).unwrap().rank;
+    let labels = components(&plain, &ComponentsOptions::default()).unwrap().label;
+    for packed in placed(&v, needs) {
+        let found = components(&packed, &ComponentsOptions::default()).unwrap();
+        assert_eq!(found.label, labels, "{form:?}");
+        // Without hubs every edge is read.
+        let options = ComponentsOptions { rounds: 0, giant: 2.0 };
+        assert_eq!(components(&packed, &options).unwrap().label, labels, "{form:?}");
+        let found = pagerank(&packed, &PageRankOptions::default()).unwrap().rank;
+        assert!(found.iter().zip(&ranks).all(|(a, b)| (a - b).abs() < 1e-7), "{form:?}");
+        for &source in sources {
+            for alpha in [0, 15, u64::MAX] {
+                let options = BfsOptions { alpha, ..BfsOptions::default() };
+                let (expected, found) =
+                    (bfs(&plain, source, &options).unwrap(), bfs(&packed, source, &options).unwrap());
+                assert_eq!(found.depth, expected.depth, "{form:?} from {source}");
+                let parents = found.parent.unwrap();
+                crate::graph::verify::bfs_parents(csr, source, &found.depth, &parents).unwrap();
+            }
+            if weighted {
+                let options = SsspOptions::default();
+                let (expected, found) =
+                    (sssp(&plain, source, &options).unwrap(), sssp(&packed, source, &options).unwrap());
+                assert_eq!(numbers(&found.distance), numbers(&expected.distance), "{form:?} from {source}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn algorithms_find_what_they_find_over_plain_lists(
+        edges in prop::collection::vec((0u64..50, 0u64..50, 1u32..100), 1..300), directed: bool, weights in 0u8..4, form in 0usize..2,
+    ) {
+        compare(&graph(&edges, directed, false, weights), FORMS[form], &[0, 17]);
+    }
+}
+
+#[test]
+fn lists_of_several_blocks_are_walked_from_any_of_them() {
+    // Vertex 7 has 5,000 neighbours, so that its list has pieces; every third vertex is also linked with its successors.
+    let star = (0..5_000u64).filter(|v| *v != 7).map(|v| (7, v, 1 + (v % 9) as u32));
+    let chain = (0..4_990u64).step_by(3).flat_map(|v| (1..6).map(move |k| (v, v + k, 2 + (v % 5) as u32)));
+    let edges: Vec<_> = star.chain(chain).collect();
+    for directed in [false, true] {
+        let options = CsrOptions { directed, ..CsrOptions::default() };
+        let csr = Csr::from_weighted_edges(5_100, &edges, options).unwrap();
+        for form in FORMS {
+            compare(&csr, form, &[7, 0, 5_050]);
+        }
+    }
+}
+
+#[test]
+fn packed_lists_take_less_than_half_of_the_bytes() {
+    let csr = "kron:12".parse::<Input>().unwrap().load(&LoadOptions::default()).unwrap().csr;
+    let (v, arcs) = (volume("soft:mem:16M"), csr.arcs());
+    store(&v, csr, FORMS[0]);
+    let bytes = open(&v, "g").unwrap().edge_bytes(&v, PlacementOptions::COMPONENTS).unwrap();
+    assert!(bytes * 8 < arcs * 10, "{} bits an arc", 8 * bytes / arcs);
+}
+
+#[test]
+fn graphs_without_edges_or_vertices_are_stored_too() {
+    for (vertices, edges) in [(0, &[][..]), (1, &[][..]), (5, &[][..]), (2, &[(0, 1)][..])] {
+        for form in FORMS {
+            let v = volume("soft:mem:1M");
+            let csr = Csr::from_edges(vertices, edges, CsrOptions::default()).unwrap();
+            store(&v, csr.clone(), form);
+            let stored = open(&v, "g").unwrap();
+            stored.verify(&v).unwrap();
+            assert_eq!(stored.read(&v).unwrap(), csr);
+            placed(&v, PlacementOptions::BFS);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+    /// A changed bit anywhere is an error of the opening or of the verification, and placing never panics.
+    #[test]
+    fn a_changed_bit_of_any_part_is_found(
+        edges in prop::collection::vec((0u64..50, 0u64..50, 1u32..100), 30..200), directed: bool, form in 0usize..2,
+        part in 0usize..14, at in any::<prop::sample::Index>(), bit in 0u8..8,
+    ) {
+        let v = volume("soft:mem:1M");
+        store(&v, graph(&edges, directed, false, 1), FORMS[form]);
+        let parts = [
+            "neighbours", "neighbours-positions", "neighbours-degrees", "neighbours-degree-widths", "hubs", "order",
+            "in-neighbours", "in-neighbours-positions", "in-neighbours-degrees", "in-neighbours-degree-widths", "in-hubs",
+            "weighted-neighbours", "weighted-neighbours-positions", "header",
+        ];
+        let manifest = v.manifest().unwrap();
+        let entry = manifest.find(&format!("g/{}", parts[part]));
+        prop_assume!(entry.is_ok());
+        let entry = entry.unwrap();
+        // Facts about the input and the mean of the weights are not compared with anything.
+        let offset = entry.offset + at.index(if part == 13 { 72 } else { entry.bytes() as usize }) as u64;
+        prop_assume!(part != 13 || !(36..48).contains(&(offset - entry.offset)) );
+        let mut byte = [0];
+        v.read_bytes(offset, &mut byte).unwrap();
+        v.write_bytes(offset, &[byte[0] ^ 1 << bit]).unwrap();
+        let opened = open(&v, "g");
+        let Ok(stored) = opened else { return Ok(()) };
+        let cache = Cache::on(&v).bytes(64 << 10).page(512).build().unwrap();
+        if let Ok(placed) = stored.place(&cache, PlacementOptions::ALL) {
+            // Kernels read what is there: they end, with a result or an error.
+            let _ = bfs(&placed, 3, &BfsOptions::default());
+            let _ = sssp(&placed, 3, &SsspOptions::default());
+            let _ = pagerank(&placed, &PageRankOptions::default());
+        }
+        let _ = stored.place_packed(&v, Placement::Gpu, PlacementOptions::ALL);
+        // In-lists have no weights with which those of a directed graph are compared; only the checksum, which counts as
+        // unknown after a write, tells.
+        prop_assume!(part != 11 || !directed);
+        prop_assert!(stored.verify(&v).is_err(), "{} byte {} is not missed", parts[part], offset - entry.offset);
+    }
+}

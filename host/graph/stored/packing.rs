@@ -1,0 +1,370 @@
+//! Lists of a graph that is to be stored, packed: in memory, or in temporary files if the graph is there, too.
+
+use super::source::{Lists, Source};
+use super::{HUBS, IN_HUBS, WeightType, packed};
+use crate::graph::build::{Arc, EdgeWeight};
+use crate::graph::csr::{self, Csr, Neighbours, Weights};
+use crate::graph::edges::GraphError;
+use crate::graph::external::{Budget, FileLists, ListsWriter, Merge, Runs, Spill, SpillError};
+use crate::graph::hub;
+use crate::graph::import::ImportError;
+use crate::graph::order::Order;
+use crate::graph::packed::{Encoder, pack_values};
+use crate::graph::parallel;
+use crate::graph::place::{IN_NEIGHBOURS, Interleaved, NEIGHBOURS, WEIGHTED};
+use crate::storage::{ElementType, Plan};
+use std::cmp::Reverse;
+use std::ops::Range;
+
+/// Arcs that are packed at a time.
+const ARCS_AT_ONCE: u64 = 1 << 22;
+
+/// Bytes that are written once and read once.
+#[derive(Debug)]
+enum Bytes {
+    InMemory(Vec<u8>),
+    InFile(Spill),
+}
+
+impl Bytes {
+    fn create(files: Option<&Budget>) -> Result<Self, SpillError> {
+        files.map_or_else(|| Ok(Self::InMemory(Vec::new())), |files| Spill::create(&files.folder).map(Self::InFile))
+    }
+
+    fn append(&mut self, more: &[u8]) -> Result<(), SpillError> {
+        match self {
+            Self::InMemory(bytes) => bytes.extend_from_slice(more),
+            Self::InFile(file) => drop(file.append(more)?),
+        }
+        Ok(())
+    }
+
+    fn len(&self) -> u64 {
+        match self {
+            Self::InMemory(bytes) => bytes.len() as u64,
+            Self::InFile(file) => file.len(),
+        }
+    }
+
+    /// Calls `take` with all bytes, some at a time.
+    fn each(&self, mut take: impl FnMut(&[u8]) -> Result<(), GraphError>) -> Result<(), GraphError> {
+        /// Bytes that are read from a file at a time.
+        const SHARE: u64 = 16 << 20;
+        let file = match self {
+            Self::InMemory(bytes) => return take(bytes),
+            Self::InFile(file) => file,
+        };
+        for at in (0..file.len()).step_by(SHARE as usize) {
+            let mut share = vec![0; (file.len() - at).min(SHARE) as usize];
+            file.read(at, &mut share).map_err(ImportError::from)?;
+            take(&share)?;
+        }
+        Ok(())
+    }
+}
+
+/// Packed lists: the first word of each block, and the words.
+#[derive(Debug)]
+struct Packed {
+    positions: Vec<u64>,
+    words: Bytes,
+}
+
+/// The lists of one direction.
+#[derive(Debug)]
+struct Side {
+    degrees: (Vec<u8>, Vec<u32>),
+    lists: Packed,
+    hubs: Bytes,
+}
+
+/// Lists with weights.
+#[derive(Debug)]
+enum Weighted {
+    Packed(Packed),
+    /// Edges of 16 bytes, since weights of 64 bits are not packed.
+    Plain(Bytes),
+}
+
+/// A graph whose lists are packed.
+#[derive(Debug)]
+pub(super) struct PackedLists {
+    order: Option<Order>,
+    out: Side,
+    inward: Option<Side>,
+    weighted: Option<Weighted>,
+}
+
+impl PackedLists {
+    /// Packs the lists of a graph whose neighbours have 32 bits: in the order of the identifiers, or by descending degree.
+    /// `files` are the limits of work with temporary files, for lists in files.
+    pub(super) fn of(source: &Source, by_degree: bool, files: Option<&Budget>) -> Result<Self, ImportError> {
+        let outside = source.out.offsets();
+        let inward = source.inward.as_ref().map(Lists::offsets);
+        let degree = |offsets: &[u64], v: usize| offsets[v + 1] - offsets[v];
+        let order = by_degree.then(|| {
+            Order::by_degree(outside.len() - 1, |v| degree(outside, v) + inward.map_or(0, |offsets| degree(offsets, v)))
+        });
+        let (out, weighted) = side(&source.out, order.as_ref(), source.arcs_at_once.min(ARCS_AT_ONCE), files)?;
+        let inward = source.inward.as_ref();
+        let inward = inward.map(|lists| side(lists, order.as_ref(), source.arcs_at_once.min(ARCS_AT_ONCE), files));
+        Ok(Self { order, out, inward: inward.transpose()?.map(|(side, _)| side), weighted })
+    }
+
+    /// Adds the arrays of the lists to a plan.
+    pub(super) fn plan(&self, mut plan: Plan) -> Plan {
+        let packed = |plan: Plan, words: &str, lists: &Packed| {
+            let plan = plan.array::<u32>(words, lists.words.len() / size_of::<u32>() as u64);
+            plan.array::<u64>(&packed::positions(words), lists.positions.len() as u64)
+        };
+        for (side, words, hubs) in self.sides() {
+            plan = packed(plan, words, &side.lists);
+            let (widths, degrees) = &side.degrees;
+            plan = plan.array::<u8>(&packed::degree_widths(words), widths.len() as u64);
+            plan = plan.array::<u32>(&packed::degrees(words), degrees.len() as u64);
+            plan = plan.array::<u32>(hubs, side.hubs.len() / size_of::<u32>() as u64);
+        }
+        plan = match &self.weighted {
+            None => plan,
+            Some(Weighted::Packed(lists)) => packed(plan, WEIGHTED, lists),
+            Some(Weighted::Plain(edges)) => plan.records(WEIGHTED, 16, edges.len() / 16),
+        };
+        match &self.order {
+            Some(order) => plan.array::<u32>(packed::ORDER, order.all_outside().len() as u64),
+            None => plan,
+        }
+    }
+
+    /// Calls `put` with the name, type and bytes of each array, in pieces.
+    pub(super) fn each_array(
+        &self,
+        mut put: impl FnMut(&str, ElementType, &[u8]) -> Result<(), GraphError>,
+    ) -> Result<(), GraphError> {
+        let lists =
+            |words: &str, lists: &Packed, put: &mut dyn FnMut(&str, ElementType, &[u8]) -> Result<(), GraphError>| {
+                lists.words.each(|bytes| put(words, ElementType::U32, bytes))?;
+                put(&packed::positions(words), ElementType::U64, bytemuck::cast_slice(&lists.positions))
+            };
+        for (side, words, hubs) in self.sides() {
+            lists(words, &side.lists, &mut put)?;
+            put(&packed::degree_widths(words), ElementType::U8, &side.degrees.0)?;
+            put(&packed::degrees(words), ElementType::U32, bytemuck::cast_slice(&side.degrees.1))?;
+            side.hubs.each(|bytes| put(hubs, ElementType::U32, bytes))?;
+        }
+        match &self.weighted {
+            None => {}
+            Some(Weighted::Packed(packed)) => lists(WEIGHTED, packed, &mut put)?,
+            Some(Weighted::Plain(edges)) => edges.each(|bytes| put(WEIGHTED, ElementType::Record, bytes))?,
+        }
+        match &self.order {
+            Some(order) => put(packed::ORDER, ElementType::U32, bytemuck::cast_slice(order.all_outside())),
+            None => Ok(()),
+        }
+    }
+
+    fn sides(&self) -> impl Iterator<Item = (&Side, &'static str, &'static str)> {
+        let inward = self.inward.iter().map(|side| (side, IN_NEIGHBOURS, IN_HUBS));
+        std::iter::once((&self.out, NEIGHBOURS, HUBS)).chain(inward)
+    }
+}
+
+/// Packs the lists of one direction, and the lists with weights if they have some.
+fn side(
+    lists: &Lists,
+    order: Option<&Order>,
+    at_once: u64,
+    files: Option<&Budget>,
+) -> Result<(Side, Option<Weighted>), ImportError> {
+    let sorted;
+    let offsets = order.map_or_else(|| lists.offsets().to_vec(), |order| order.offsets_inside(lists.offsets()));
+    // Lists in files are brought into their order once, so that they are read from the beginning to the end.
+    let lists = match (lists, order, files) {
+        (Lists::InFiles(lists), Some(order), Some(files)) => {
+            sorted = Lists::InFiles(reordered(lists, order, at_once, files)?);
+            &sorted
+        }
+        _ => lists,
+    };
+    let vertices = offsets.len() - 1;
+    let degrees: Vec<u32> = parallel::map(vertices, |v| (offsets[v + 1] - offsets[v]) as u32);
+    let (mut encoder, mut words, mut hubs) = (Encoder::new(false), Bytes::create(files)?, Bytes::create(files)?);
+    let mut weighted = None;
+    let mut first = 0;
+    while first < vertices {
+        let limit = offsets[first].saturating_add(at_once);
+        let last = first + offsets[first + 1..=vertices].partition_point(|&end| end <= limit).max(1);
+        let own = &offsets[first..=last];
+        let (list, weights) = part(lists, order, &offsets, first..last)?;
+        words.append(bytemuck::cast_slice(&encoder.push(own, &list, None)))?;
+        let best = match order {
+            Some(_) => hub::hubs_of_lists(own, &list, true, |n| n),
+            None => hub::hubs_of_lists(own, &list, false, |n: u32| (Reverse(degrees[n as usize]), n)),
+        };
+        hubs.append(bytemuck::cast_slice(&best))?;
+        if let Some(weights) = weights {
+            let weighted = match &mut weighted {
+                Some(weighted) => weighted,
+                none => none.insert(WeightedEncoder::create(files)?),
+            };
+            weighted.push(own, list, &weights)?;
+        }
+        first = last;
+    }
+    let (positions, rest) = encoder.finish();
+    words.append(bytemuck::cast_slice(&rest))?;
+    let side = Side { degrees: pack_values(&degrees), lists: Packed { positions, words }, hubs };
+    Ok((side, weighted.map(WeightedEncoder::finish).transpose()?))
+}
+
+/// Encoder of lists with weights of any type.
+struct WeightedEncoder {
+    encoder: Encoder,
+    bytes: Bytes,
+    is_plain: bool,
+}
+
+impl WeightedEncoder {
+    fn create(files: Option<&Budget>) -> Result<Self, SpillError> {
+        Ok(Self { encoder: Encoder::new(true), bytes: Bytes::create(files)?, is_plain: false })
+    }
+
+    fn push(&mut self, offsets: &[u64], list: Vec<u32>, weights: &Weights) -> Result<(), SpillError> {
+        let bits: &[u32] = match weights {
+            Weights::U32(weights) => weights,
+            Weights::F32(weights) => bytemuck::cast_slice(weights),
+            Weights::F64(_) => {
+                self.is_plain = true;
+                let count = list.len();
+                let edges = Interleaved::of(&Neighbours::U32(list), Some(weights), 0..count, true);
+                return self.bytes.append(edges.bytes());
+            }
+        };
+        self.bytes.append(bytemuck::cast_slice(&self.encoder.push(offsets, &list, Some(bits))))
+    }
+
+    fn finish(self) -> Result<Weighted, SpillError> {
+        let Self { encoder, mut bytes, is_plain } = self;
+        if is_plain {
+            return Ok(Weighted::Plain(bytes));
+        }
+        let (positions, rest) = encoder.finish();
+        bytes.append(bytemuck::cast_slice(&rest))?;
+        Ok(Weighted::Packed(Packed { positions, words: bytes }))
+    }
+}
+
+/// Returns the lists of some vertices in their order, ascending. `offsets` are those of all lists in this order.
+fn part(
+    lists: &Lists,
+    order: Option<&Order>,
+    offsets: &[u64],
+    vertices: Range<usize>,
+) -> Result<(Vec<u32>, Option<Weights>), ImportError> {
+    let (neighbours, weights) = match (lists, order) {
+        (Lists::InFiles(lists), _) => lists.read(vertices)?,
+        (Lists::InMemory(csr), order) => {
+            let own = &offsets[vertices.start..=vertices.end];
+            let (list, weights) = match csr.weights() {
+                None => (gathered(csr, order, own, vertices.start, |_| ()).0, None),
+                Some(Weights::U32(w)) => wrapped(gathered(csr, order, own, vertices.start, |i| w[i])),
+                Some(Weights::F32(w)) => wrapped(gathered(csr, order, own, vertices.start, |i| w[i])),
+                Some(Weights::F64(w)) => wrapped(gathered(csr, order, own, vertices.start, |i| w[i])),
+            };
+            (Neighbours::U32(list), weights)
+        }
+    };
+    let Neighbours::U32(list) = neighbours else { unreachable!("wide lists are not packed") };
+    Ok((list, weights))
+}
+
+fn wrapped<W: EdgeWeight>((list, weights): (Vec<u32>, Vec<W>)) -> (Vec<u32>, Option<Weights>) {
+    (list, W::wrap(weights))
+}
+
+/// Returns the lists of some vertices in an order, ascending, and their weights. `own` are the offsets of these lists.
+fn gathered<W: Copy + Default + Send>(
+    csr: &Csr,
+    order: Option<&Order>,
+    own: &[u64],
+    first: usize,
+    weight: impl Fn(usize) -> W + Sync,
+) -> (Vec<u32>, Vec<W>) {
+    let count = (own[own.len() - 1] - own[0]) as usize;
+    let (mut list, mut weights) = (vec![0; count], vec![W::default(); count]);
+    let (outside, inside) =
+        (|v: u64| order.map_or(v, |order| order.outside(v)), |v: u64| order.map_or(v, |order| order.inside(v)));
+    let parts = csr::blocks_mut(own, &mut list).into_iter().zip(csr::blocks_mut(own, &mut weights)).collect();
+    parallel::each_part(parts, |pairs: &mut Vec<(u32, W)>, _, ((vertices, list), (_, weights))| {
+        let mut at = 0;
+        for v in vertices {
+            let range = csr.range(outside((first + v) as u64));
+            pairs.clear();
+            pairs.extend(range.map(|i| (inside(csr.neighbours().get(i)) as u32, weight(i))));
+            pairs.sort_unstable_by_key(|&(n, _)| n);
+            for &(neighbour, weight) in pairs.iter() {
+                (list[at], weights[at]) = (neighbour, weight);
+                at += 1;
+            }
+        }
+    });
+    (list, weights)
+}
+
+/// Brings lists in files into an order, by sorting their arcs once more.
+fn reordered(lists: &FileLists, order: &Order, at_once: u64, files: &Budget) -> Result<FileLists, SpillError> {
+    match lists.weights() {
+        None => sorted(lists, order, at_once, files, |_, _| ()),
+        Some(WeightType::U32) => sorted(lists, order, at_once, files, |weights, i| match weights {
+            Some(Weights::U32(w)) => w[i],
+            _ => 0,
+        }),
+        Some(WeightType::F32) => sorted(lists, order, at_once, files, |weights, i| match weights {
+            Some(Weights::F32(w)) => w[i],
+            _ => 0.0,
+        }),
+        Some(WeightType::F64) => sorted(lists, order, at_once, files, |weights, i| match weights {
+            Some(Weights::F64(w)) => w[i],
+            _ => 0.0,
+        }),
+    }
+}
+
+fn sorted<W: EdgeWeight>(
+    lists: &FileLists,
+    order: &Order,
+    at_once: u64,
+    files: &Budget,
+    weight: impl Fn(Option<&Weights>, usize) -> W + Sync,
+) -> Result<FileLists, SpillError> {
+    let offsets = lists.offsets();
+    let vertices = offsets.len() - 1;
+    let runs = Runs::<u32, W>::create(&files.folder)?;
+    let mut first = 0;
+    while first < vertices {
+        let limit = offsets[first].saturating_add(at_once);
+        let last = first + offsets[first + 1..=vertices].partition_point(|&end| end <= limit).max(1);
+        let (neighbours, weights) = lists.read(first..last)?;
+        let mut arcs = Vec::with_capacity(neighbours.len());
+        for v in first..last {
+            let from = order.inside(v as u64) as u32;
+            let own = (offsets[v] - offsets[first]) as usize..(offsets[v + 1] - offsets[first]) as usize;
+            arcs.extend(own.map(|i| Arc {
+                from,
+                to: order.inside(neighbours.get(i)) as u32,
+                weight: weight(weights.as_ref(), i),
+            }));
+        }
+        runs.add(&mut arcs)?;
+        first = last;
+    }
+    let merge = Merge::new(vec![runs.finish()], at_once);
+    let mut writer = ListsWriter::create::<u32>(&files.folder, vertices, lists.weights())?;
+    for range in 0..merge.ranges() {
+        let arcs = merge.range(0, range)?;
+        let list: Vec<u32> = arcs.iter().map(|arc| arc.to).collect();
+        let weights = W::wrap(arcs.iter().map(|arc| arc.weight).collect());
+        writer.append(&list, weights.as_ref())?;
+        arcs.iter().for_each(|arc| writer.count(arc.from as usize, 1));
+    }
+    Ok(writer.finish())
+}
