@@ -449,20 +449,24 @@ impl Csr {
 /// Rule that drops nothing, for arcs of a graph that is simple already.
 const KEEP: Rule = Rule { mirror: false, keep_self_loops: true };
 
-/// Divides values that belong to arcs into parts of whole vertices, for tasks that write them.
+/// Divides values that belong to arcs into parts of whole vertices, for tasks that write them: few vertices where lists are
+/// long.
 pub(crate) fn blocks_mut<'a, T>(offsets: &[u64], mut values: &'a mut [T]) -> Vec<(Range<usize>, &'a mut [T])> {
-    /// Vertices of a part.
+    /// Vertices of a part, and arcs unless it is one vertex.
     const VERTICES: usize = 1 << 10;
+    const ARCS: u64 = 1 << 15;
     let vertices = offsets.len() - 1;
-    (0..vertices)
-        .step_by(VERTICES)
-        .map(|first| {
-            let last = (first + VERTICES).min(vertices);
-            let (part, rest) = std::mem::take(&mut values).split_at_mut((offsets[last] - offsets[first]) as usize);
-            values = rest;
-            (first..last, part)
-        })
-        .collect()
+    let mut parts = Vec::new();
+    let mut first = 0;
+    while first < vertices {
+        let most = (first + VERTICES).min(vertices);
+        let last = first + offsets[first + 1..=most].partition_point(|&end| end <= offsets[first] + ARCS).max(1);
+        let (part, rest) = std::mem::take(&mut values).split_at_mut((offsets[last] - offsets[first]) as usize);
+        values = rest;
+        parts.push((first..last, part));
+        first = last;
+    }
+    parts
 }
 
 #[cfg(test)]

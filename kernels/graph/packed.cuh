@@ -139,13 +139,19 @@ template <class Value, class Words> class packed_session {
   // One lane walks alone: `word` is a word_cursor.
   template <class Word, class F> WB_FN bool walk_alone(Word& word, uint64_t first, uint64_t last, uint32_t before, F f) const {
     for (uint64_t i = first; i < last;) {
-      const uint32_t g = static_cast<uint32_t>(i % WB_GRAPH_PIECE_EDGES / group_edges);
-      const packed_group group = entry(word, true, position_[i / WB_GRAPH_PIECE_EDGES], g);
-      const uint64_t end = (i / group_edges + 1) * group_edges;
-      for (const uint64_t stop = end < last ? end : last; i < stop; ++i) {
-        const arc a = arc_of(word, true, group, static_cast<uint32_t>(i % group_edges));
+      const uint64_t block = position_[i / WB_GRAPH_PIECE_EDGES], block_end = (i / WB_GRAPH_PIECE_EDGES + 1) * WB_GRAPH_PIECE_EDGES;
+      const uint64_t end = block_end < last ? block_end : last;
+      // The index first: it may be in another page than the groups.
+      packed_group group[group_count];
+      const uint32_t from = static_cast<uint32_t>(i % WB_GRAPH_PIECE_EDGES / group_edges);
+      const uint32_t groups = static_cast<uint32_t>((end - 1) % WB_GRAPH_PIECE_EDGES / group_edges) - from + 1;
+      for (uint32_t g = 0; g < groups; ++g) group[g] = entry(word, true, block, from + g);
+      for (uint32_t g = 0; i < end; ++i) {
+        const uint32_t k = static_cast<uint32_t>(i % group_edges);
+        const arc a = arc_of(word, true, group[g], k);
         before += a.step;
         if (f(a.at(before))) return true;
+        g += k == group_edges - 1;
       }
     }
     return false;

@@ -29,9 +29,62 @@ using queue_item = graph::item<uint32_t>;
 template <class T> T* at(std::vector<T>& v) { return v.data(); }
 template <class T> T* at(T& v) { return &v; }
 
+// Packed lists, as packed.cuh describes them.
+struct packed_lists {
+  std::vector<uint64_t> position{0};
+  std::vector<uint32_t> words;
+
+  // Appends values of one width, and returns the width.
+  uint32_t append(const std::vector<uint32_t>& values) {
+    uint32_t width = 0;
+    for (const uint32_t v : values) {
+      while (width < 32 && v >> width) ++width;
+    }
+    const size_t first = words.size();
+    words.resize(first + width);
+    for (size_t k = 0; k < values.size(); ++k) {
+      for (uint32_t bit = 0; bit < width; ++bit) {
+        const size_t at = k * width + bit;
+        words[first + at / 32] |= (values[k] >> bit & 1) << at % 32;
+      }
+    }
+    return width;
+  }
+
+  packed_lists() = default;
+  packed_lists(const std::vector<uint64_t>& offset, const std::vector<edge>& list, bool weighted) {
+    std::vector<bool> starts(list.size() + 1);
+    for (const uint64_t o : offset) starts[o] = true;
+    for (uint64_t block = 0; block < list.size(); block += piece_edges) {
+      const size_t index = words.size();
+      words.push_back(starts[block] ? ~0u : list[block - 1].id);
+      words.resize(words.size() + (weighted ? 32 : 16));
+      const size_t behind = words.size();
+      for (uint32_t g = 0; g < 32; ++g) {
+        std::vector<uint32_t> gaps, weights;
+        for (uint64_t i = block + g * 32; i < block + (g + 1) * 32 && i < list.size(); ++i) {
+          gaps.push_back(starts[i] ? list[i].id : list[i].id - list[i - 1].id - 1);
+          weights.push_back(list[i].weight);
+        }
+        const uint32_t start = static_cast<uint32_t>(words.size() - behind), width = append(gaps);
+        if (weighted) {
+          words[index + 1 + g] = start | width << 12 | append(weights) << 18;
+        } else {
+          words[index + 1 + g / 2] |= (start | width << 10) << g % 2 * 16;
+        }
+      }
+      position.push_back(words.size());
+    }
+  }
+
+  graph::pointer_source<uint32_t> source() const { return {words.data()}; }
+};
+
 // An undirected graph with a vertex whose list has several pieces, and the kernels' data of the graph.
 struct sample {
   uint64_t vertices;
+  bool packed = false;
+  packed_lists lists, weighted_lists;
   std::vector<uint64_t> offset;
   std::vector<uint32_t> list, tile;
   std::vector<graph::hubs<uint32_t>> hubs;
@@ -50,6 +103,13 @@ struct sample {
     };
     for (uint32_t v = 1; v < leaves; v += 2) join(0, v);
     for (uint64_t e = 0; e < edges; ++e) join(random() % leaves, random() % leaves);
+    for (uint64_t v = 0; v < vertices; ++v) {
+      // Ascending, without duplicates: of two edges the lighter one.
+      const auto before = [](const edge& a, const edge& b) { return a.id != b.id ? a.id < b.id : a.weight < b.weight; };
+      std::sort(lists[v].begin(), lists[v].end(), before);
+      const auto same = [](const edge& a, const edge& b) { return a.id == b.id; };
+      lists[v].erase(std::unique(lists[v].begin(), lists[v].end(), same), lists[v].end());
+    }
     for (uint64_t v = 0; v < vertices; ++v) {
       offset[v + 1] = offset[v] + lists[v].size();
       for (const edge& e : lists[v]) {
@@ -71,9 +131,20 @@ struct sample {
       if (v >= vertices || lists[v].empty()) isolated[v / 32] |= 1u << v % 32;
     }
     sums.least = ~0ull;
+    this->lists = packed_lists(offset, weighted, false);
+    weighted_lists = packed_lists(offset, weighted, true);
   }
 
   graph::pointer_source<uint32_t> edges() const { return {list.data()}; }
+
+  // Calls a kernel with the lists as they are, or with packed ones.
+  template <class Plain, class Packed> void over(Plain plain, Packed with_packed) const {
+    if (packed) {
+      with_packed(lists.source(), lists.position.data());
+    } else {
+      plain(edges());
+    }
+  }
   uint64_t queue_items() const { return vertices + 2 * (list.size() / piece_edges) + 1; }
 };
 
@@ -118,7 +189,10 @@ void search(sample& g, uint64_t source, uint32_t plan) {
         by_hubs = g.report.sum[WB_BFS_FOUND];
         p.open = p.seen_next;
       }
-      model::run(warps, [&] { wb_bfs_bottom_up_pointer_u32(p, g.edges()); });
+      model::run(warps, [&] {
+        g.over([&](auto edges) { wb_bfs_bottom_up_pointer_u32(p, edges); },
+               [&](auto words, auto position) { wb_bfs_bottom_up_packed_pointer_u32(p, words, position); });
+      });
       g.report.sum[WB_BFS_FOUND] += by_hubs;
       now = 1 - now;
       queued = false;
@@ -136,7 +210,10 @@ void search(sample& g, uint64_t source, uint32_t plan) {
       CHECK(g.report.sum[WB_BFS_ITEMS] == p.items);
       turn = 1 - turn;
       p.seen = at(seen[now]), p.queue = at(queue[turn]), p.queue_next = at(queue[1 - turn]);
-      model::run(warps, [&] { wb_bfs_top_down_pointer_u32(p, g.edges()); });
+      model::run(warps, [&] {
+        g.over([&](auto edges) { wb_bfs_top_down_pointer_u32(p, edges); },
+               [&](auto words, auto position) { wb_bfs_top_down_packed_pointer_u32(p, words, position); });
+      });
       turn = 1 - turn;
       p.items = g.report.sum[WB_BFS_ITEMS];
       queued = true;
@@ -160,7 +237,10 @@ void components(sample& g) {
   p.hub = 1;
   model::run(warps, [&] { wb_components_hubs_u32(p); });
   model::run(warps, [&] { wb_components_compress_u32(p); });
-  model::run(warps, [&] { wb_components_rest_pointer_u32(p, g.edges()); });
+  model::run(warps, [&] {
+    g.over([&](auto edges) { wb_components_rest_pointer_u32(p, edges); },
+           [&](auto words, auto position) { wb_components_rest_packed_pointer_u32(p, words, position); });
+  });
   model::run(warps, [&] { wb_components_compress_u32(p); });
   std::vector<uint32_t> expected(g.vertices, ~0u);
   for (uint64_t v = 0; v < g.vertices; ++v) {
@@ -184,7 +264,10 @@ void ranks(sample& g) {
     double dangling;
     memcpy(&dangling, &g.report.sum[WB_PAGERANK_DANGLING], sizeof dangling);
     p.base = (0.15 + 0.85 * dangling) / static_cast<double>(g.vertices), p.backward = iteration % 2;
-    model::run(warps, [&] { wb_pagerank_pull_f64_pointer_u32(p, g.edges()); });
+    model::run(warps, [&] {
+      g.over([&](auto edges) { wb_pagerank_pull_f64_pointer_u32(p, edges); },
+             [&](auto words, auto position) { wb_pagerank_pull_f64_packed_pointer_u32(p, words, position); });
+    });
     model::run(warps, [&] { wb_pagerank_apply_f64(p); });
   }
   double total = 0;
@@ -207,7 +290,11 @@ void distances(sample& g, uint64_t source, uint64_t delta) {
   while (p.near_items || p.far_items) {
     while (p.near_items) {
       p.near = at(near[now]), p.near_next = at(near[1 - now]), p.far = at(far[far_now]);
-      model::run(warps, [&] { wb_sssp_relax_pointer_u32_w32_d32(p, {g.weighted.data()}); });
+      const packed_lists& lists = g.weighted_lists;
+      model::run(warps, [&] {
+        g.over([&](auto) { wb_sssp_relax_pointer_u32_w32_d32(p, {g.weighted.data()}); },
+               [&](auto, auto) { wb_sssp_relax_packed_pointer_u32_w32_d32(p, lists.source(), lists.position.data()); });
+      });
       now = 1 - now, ++p.round;
       p.near_items = g.report.sum[WB_SSSP_NEAR], p.far_items += g.report.sum[WB_SSSP_FAR];
       if (g.report.least < least) least = g.report.least;
@@ -229,10 +316,13 @@ int main(int argc, char** argv) {
   const uint64_t leaves = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 3000;
   for (uint32_t seed = 1; seed <= graphs; ++seed) {
     sample g(leaves, leaves / 2, seed);
-    for (uint32_t plan : {0u, ~0u, 0b1100u}) search(g, seed * 7, plan);
-    components(g);
-    ranks(g);
-    for (uint64_t delta : {20, 100000}) distances(g, seed * 5, delta);
+    for (const bool packed : {false, true}) {
+      g.packed = packed;
+      for (uint32_t plan : {0u, ~0u, 0b1100u}) search(g, seed * 7, plan);
+      components(g);
+      ranks(g);
+      for (uint64_t delta : {20, 100000}) distances(g, seed * 5, delta);
+    }
   }
   std::printf("graph stress: width %u: ok\n", warp::width);
 }

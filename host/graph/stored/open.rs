@@ -386,7 +386,7 @@ impl StoredGraph {
         while let Some(piece) = reader.next_piece()? {
             let edges = parallel::map(piece.arcs.len(), |i| WideEdge { id: piece.arcs[i].0, weight: piece.arcs[i].1 });
             region.set_slice(at, &edges)?;
-            at += edges.len();
+            at += size_of_val(&edges[..]);
         }
         Ok(EdgeStore::Memory(region))
     }

@@ -156,7 +156,7 @@ impl StoredGraph {
         let mut at = 0;
         while let Some(read) = column.next_blocks()? {
             region.set_slice(at, read)?;
-            at += read.len();
+            at += size_of_val(read);
         }
         column.finish()?;
         Ok(EdgeStore::PackedMemory { words: region, positions })
