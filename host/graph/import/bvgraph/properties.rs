@@ -143,7 +143,7 @@ impl<'a> Values<'a> {
         self.0
             .get(key)
             .copied()
-            .ok_or_else(|| format!("has no `{key}`; these are not the properties of a BVGraph, or they are cut short"))
+            .ok_or_else(|| format!("has no `{key}`; these are not the properties of a BVGraph, or cut short; choose the format if the graph is a METIS graph"))
     }
 
     /// Returns a whole number up to `most`, or `without` if the key is missing.
