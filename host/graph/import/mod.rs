@@ -150,6 +150,7 @@ pub(crate) enum Contents {
 /// * [`ImportError::Line`], [`ImportError::NoSizeLine`], [`ImportError::Entries`], [`ImportError::TooManyEntries`],
 ///   [`ImportError::Rows`], [`ImportError::Header`], [`ImportError::Serialized`] or [`ImportError::NoVertices`] if the
 ///   contents are wrong.
+/// * [`ImportError::BvGraph`] if the files of a BVGraph are damaged, do not belong together, or are not supported.
 /// * [`ImportError::Table`] or [`ImportError::Row`] if a Parquet or Arrow file is no edge table; [`ImportError::Feature`]
 ///   if this build does not read such files.
 /// * [`ImportError::Memory`], [`ImportError::Refused`] or [`ImportError::LargeText`] if the graph does not fit into

@@ -2,7 +2,7 @@
 //!
 //! Each code has a number of one bit at least, and no read goes beyond the end, so that reading ends for any bytes.
 
-use super::record::Fault;
+use super::fault::Fault;
 use std::marker::PhantomData;
 
 /// Code of natural numbers.

@@ -1,8 +1,9 @@
 //! Decoding of segments. A list may be a copy of a list in front of its segment, which is then decoded, too.
 
 use super::bits::{BitOrder, Bits};
+use super::fault::Fault;
 use super::layout::{Layout, Segment, Sizes};
-use super::record::{self, Fault, Sink};
+use super::record::{self, Sink};
 use super::{Files, damaged};
 use crate::graph::csr::VertexId;
 use crate::graph::import::error::ImportError;
@@ -102,7 +103,7 @@ struct List<'a, 'b, V> {
 
 enum Chosen<'a, V> {
     /// Its first position in `out`.
-    Own(usize),
+    Decoded(usize),
     Earlier(&'a [V]),
 }
 
@@ -117,10 +118,10 @@ impl<V: VertexId> Sink for List<'_, '_, V> {
     fn refer(&mut self, vertex: u64) -> Result<u64, Fault> {
         if vertex >= self.lists.segment.vertices.start {
             let own = self.lists.range(vertex);
-            self.chosen = Chosen::Own(own.start);
+            self.chosen = Chosen::Decoded(own.start);
             return Ok(own.len() as u64);
         }
-        let list = self.earlier.lists.get(&vertex).ok_or(Fault::Needs(vertex))?;
+        let list = self.earlier.lists.get(&vertex).ok_or(Fault::Missing(vertex))?;
         self.chosen = Chosen::Earlier(list);
         Ok(list.len() as u64)
     }
@@ -129,7 +130,7 @@ impl<V: VertexId> Sink for List<'_, '_, V> {
         let range = positions.start as usize..positions.end as usize;
         let to = self.at..self.at + range.len();
         match &self.chosen {
-            Chosen::Own(start) => self.lists.out.copy_within(start + range.start..start + range.end, to.start),
+            Chosen::Decoded(start) => self.lists.out.copy_within(start + range.start..start + range.end, to.start),
             Chosen::Earlier(list) => self.lists.out[to.clone()].copy_from_slice(&list[range]),
         }
         self.at = to.end;
@@ -221,7 +222,7 @@ impl<'a, O: BitOrder> Decoder<'a, O> {
         let mut list = List { lists, at, earlier, chosen: Chosen::Earlier(&[]) };
         let degree = match record::read(bits, self.files.shape(), vertex, &mut list) {
             Ok(degree) => degree,
-            Err(Fault::Needs(needed)) => {
+            Err(Fault::Missing(needed)) => {
                 bits.seek(start);
                 return Ok(Err(needed));
             }

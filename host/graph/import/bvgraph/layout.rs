@@ -1,7 +1,8 @@
 //! Places of the lists of a BVGraph in its bits, and its division into segments that tasks decode.
 
 use super::bits::{Big, BitOrder, Bits, Code};
-use super::record::{self, Fault, Shape, Sink};
+use super::fault::Fault;
+use super::record::{self, Shape, Sink};
 use super::{Files, damaged};
 use crate::graph::import::bytes::Bytes;
 use crate::graph::import::error::ImportError;

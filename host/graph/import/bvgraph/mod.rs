@@ -9,6 +9,7 @@
 
 mod bits;
 mod decode;
+mod fault;
 mod layout;
 mod properties;
 mod record;
@@ -31,9 +32,10 @@ use crate::graph::parallel;
 use crate::units::grouped;
 use bits::{Big, BitOrder, Little};
 use decode::{Decoder, Earlier, Failure, Lists};
+use fault::Fault;
 use layout::{Layout, Segment, Sizes};
 use properties::Properties;
-use record::{Fault, Shape};
+use record::Shape;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -107,7 +109,7 @@ fn damaged(files: &Files<'_>, vertex: u64, fault: Fault) -> ImportError {
         Fault::Cut => format!("goes beyond the end of the file, which has {} bytes", grouped(files.graph.len())),
         Fault::Large => "has a number that no graph has".to_owned(),
         Fault::Wrong(what) => what.to_owned(),
-        Fault::Needs(other) => format!("needs that of vertex {}", grouped(other)),
+        Fault::Missing(other) => format!("needs that of vertex {}", grouped(other)),
     };
     let reason = format!(
         "the list of vertex {} {what}; the file is cut short or damaged, or {} is that of another graph",

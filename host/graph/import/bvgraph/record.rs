@@ -5,6 +5,7 @@
 //! then intervals of successors, and then the others, each as its distance from the one before.
 
 use super::bits::{BitOrder, Bits, Code};
+use super::fault::Fault;
 use std::ops::Range;
 
 /// Codes of the parts of a list.
@@ -18,7 +19,7 @@ pub(super) struct Codes {
     pub residuals: Code,
 }
 
-/// What the lists of a graph have in common.
+/// Properties that the lists of a graph have in common.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Shape {
     pub vertices: u64,
@@ -28,19 +29,6 @@ pub(super) struct Shape {
     pub window: u64,
     /// Length of the shortest interval; 0 if there are no intervals.
     pub least_interval: u64,
-}
-
-/// Reason why a list cannot be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
-    /// The bits end in the list.
-    Cut,
-    /// A number is larger than any that a graph has.
-    Large,
-    /// The list contradicts itself, or the number of vertices.
-    Wrong(&'static str),
-    /// The list of this vertex is needed first.
-    Needs(u64),
 }
 
 /// The length of a list is no length of a list.

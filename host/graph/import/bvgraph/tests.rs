@@ -213,7 +213,7 @@ fn chains_of_any_length_are_followed() {
     for piece in [64, 100_000, 1 << 20] {
         assert_eq!(lists_of(&read(&written, false, piece, &options, false).unwrap().csr), lists);
     }
-    // The same in pieces of edges: the memory of the places, and little more.
+    // Pieces of edges, with the memory of the places and little more.
     let folder = tempfile::tempdir().unwrap();
     let budget = Budget { memory: 16 * (VERTICES + 1), folder: folder.path().to_owned() };
     let reader = Reader::new(&options, PieceSizes::of(64), Some(budget));
@@ -430,4 +430,42 @@ fn files_are_found_by_their_properties() {
     assert_eq!(load(&path("m.graph"), &options).unwrap().summary.format, Format::Metis);
     let error = load(Path::new("-"), &named).unwrap_err().to_string();
     assert!(error.starts_with("standard input: a BVGraph cannot come from there"), "{error}");
+}
+
+/// Files that the crate webgraph 0.7.0 wrote.
+#[test]
+fn files_of_the_crate_are_read() {
+    let lists: [&[u64]; 12] = [
+        &[1, 2, 3, 4, 5, 9],
+        &[1, 2, 3, 4, 5],
+        &[],
+        &[0, 2, 4, 6, 8, 10],
+        &[0, 4, 6, 8, 10, 11],
+        &[5],
+        &[11],
+        &[0, 1, 2, 3, 8, 9, 10, 11],
+        &[0, 1, 2, 8, 9, 10, 11],
+        &[3],
+        &[],
+        &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11],
+    ];
+    let usual =
+        "version=0\nendianness=big\nminintervallength=4\nmaxrefcount=3\nwindowsize=7\ncompressionflags=\nzetak=3\n";
+    let other = "version=1\nendianness=little\nminintervallength=2\nmaxrefcount=2\nwindowsize=3\ncompressionflags=OUTDEGREES_DELTA|REFERENCES_OMEGA|BLOCKS_PI2|INTERVALS_ZETA2|RESIDUALS_PI1\n";
+    for (properties, graph, offsets) in [
+        (usual, "3d34a66aa9feaaaaa3ad69d7168c4d8e922164ad24686874", "8607204017123434131a832000000000"),
+        (other, "de2e68ac257ac96d9bcf4ef245893c12f72e4e902d1199498dc6060000000000", "8682283a1c14383c181c836000000000"),
+    ] {
+        let bytes = |hex: &str| {
+            let byte = |at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+            (0..hex.len()).step_by(2).map(byte).collect::<Vec<u8>>()
+        };
+        let head = "#BVGraph properties\ngraphclass=it.unimi.dsi.webgraph.BVGraph\nnodes=12\narcs=53\n";
+        let written =
+            Written { graph: bytes(graph), offsets: bytes(offsets), properties: format!("{head}{properties}") };
+        let options = LoadOptions::default().keep_self_loops(true);
+        for has_offsets in [false, true] {
+            assert_eq!(lists_of(&read(&written, has_offsets, 8, &options, false).unwrap().csr), lists);
+        }
+    }
 }
