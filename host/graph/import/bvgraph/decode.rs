@@ -32,11 +32,13 @@ impl From<ImportError> for Failure {
 pub(super) struct Earlier<V> {
     lists: HashMap<u64, Vec<V>>,
     arcs: u64,
+    /// Bits that were read for them.
+    bits: u64,
 }
 
 impl<V> Default for Earlier<V> {
     fn default() -> Self {
-        Self { lists: HashMap::new(), arcs: 0 }
+        Self { lists: HashMap::new(), arcs: 0, bits: 0 }
     }
 }
 
@@ -148,13 +150,13 @@ impl<V: VertexId> Sink for List<'_, '_, V> {
 pub(super) struct Decoder<'a, O> {
     files: &'a Files<'a>,
     layout: &'a Layout,
-    most_arcs: u64,
+    sizes: Sizes,
     order: PhantomData<O>,
 }
 
 impl<'a, O: BitOrder> Decoder<'a, O> {
     pub(super) fn new(files: &'a Files<'a>, layout: &'a Layout, sizes: Sizes) -> Self {
-        Self { files, layout, most_arcs: 4 * sizes.arcs, order: PhantomData }
+        Self { files, layout, sizes, order: PhantomData }
     }
 
     /// Decodes the lists of a segment. Returns the number of arcs from a vertex to itself.
@@ -186,12 +188,17 @@ impl<'a, O: BitOrder> Decoder<'a, O> {
     fn decode_earlier<V: VertexId>(&self, vertex: u64, earlier: &mut Earlier<V>) -> Result<(), Failure> {
         let mut waiting = vec![vertex];
         while let Some(&vertex) = waiting.last() {
-            let (bytes, first) = self.files.bits(self.layout.bits_of(vertex..vertex + 1))?;
+            let bits = self.layout.bits_of(vertex..vertex + 1);
+            // Beyond a few times the work of the segment, all lists are decoded in order.
+            earlier.bits += bits.end - bits.start;
+            if earlier.lists.len() + waiting.len() > MOST_LISTS || earlier.bits > 8 * self.sizes.bits {
+                return Err(Failure::Deep);
+            }
+            let (bytes, first) = self.files.bits(bits)?;
             let at = self.layout.places[vertex as usize] - first;
             let degree = Bits::<O>::new(&bytes, at).read(self.files.shape().codes.degrees);
             let degree = degree.map_err(|fault| damaged(self.files, vertex, fault))?;
-            if earlier.lists.len() + waiting.len() > MOST_LISTS || earlier.arcs.saturating_add(degree) > self.most_arcs
-            {
+            if earlier.arcs.saturating_add(degree) > 4 * self.sizes.arcs {
                 return Err(Failure::Deep);
             }
             let mut out = vec![V::default(); degree as usize];

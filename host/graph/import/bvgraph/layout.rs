@@ -35,8 +35,8 @@ impl Segment {
 #[derive(Clone, Copy)]
 pub(super) struct Sizes {
     pub arcs: u64,
+    pub bits: u64,
     vertices: u64,
-    bits: u64,
 }
 
 impl Sizes {
@@ -64,7 +64,7 @@ impl Layout {
     ) -> Result<Self, ImportError> {
         let shape = files.shape();
         let mut degrees = Degrees(vec![0; (shape.window.min(shape.vertices) + 1) as usize]);
-        let (mut stream, mut cutter) = (Stream::new(files.graph, sizes, progress), Cutter::new(sizes, 0..0));
+        let (mut stream, mut cutter) = (Stream::new((files, files.graph), sizes, progress), Cutter::new(sizes, 0..0));
         let mut places = Vec::with_capacity(shape.vertices as usize + 1);
         places.push(0);
         for vertex in 0..shape.vertices {
@@ -90,7 +90,7 @@ impl Layout {
             let reason = format!("is not that of {graph}: {what}; remove it, since offsets are also found without it");
             ImportError::BvGraph { path: offsets.path().to_owned(), reason }
         };
-        let mut stream = Stream::new(offsets, sizes, &|_| ());
+        let mut stream = Stream::new((files, offsets), sizes, &|_| ());
         let mut next = |index: u64| -> Result<u64, ImportError> {
             let number = stream.next(|bits: &mut Bits<'_, Big>| bits.read(code))?;
             number.map_err(|_| wrong(format!("it ends in front of the offset of vertex {}", grouped(index))))
@@ -225,8 +225,9 @@ impl Cutter {
 }
 
 /// Bits of an input that are read one behind the other.
-struct Stream<'a, 'b> {
-    bytes: &'a Bytes<'b>,
+struct Stream<'a> {
+    files: &'a Files<'a>,
+    bytes: &'a Bytes<'a>,
     buffer: Vec<u8>,
     /// First byte of the buffer in the input.
     first: u64,
@@ -237,10 +238,10 @@ struct Stream<'a, 'b> {
     progress: &'a dyn Fn(u64),
 }
 
-impl<'a, 'b> Stream<'a, 'b> {
-    fn new(bytes: &'a Bytes<'b>, sizes: Sizes, progress: &'a dyn Fn(u64)) -> Self {
+impl<'a> Stream<'a> {
+    fn new((files, bytes): (&'a Files<'a>, &'a Bytes<'a>), sizes: Sizes, progress: &'a dyn Fn(u64)) -> Self {
         let share = (sizes.bits / 8).clamp(1, SHARE);
-        Self { bytes, buffer: Vec::new(), first: 0, share, at: 0, progress }
+        Self { files, bytes, buffer: Vec::new(), first: 0, share, at: 0, progress }
     }
 
     /// Calls `read` with the next bits, and stops behind those that it takes. It is called again if it comes to the end of
@@ -268,8 +269,11 @@ impl<'a, 'b> Stream<'a, 'b> {
             // One list is longer than the buffer.
             self.share *= 2;
         }
+        let share = self.share.min(self.bytes.len() - next);
+        // The buffer may have to be copied to grow.
+        self.files.check(2 * share)?;
         self.first = next;
-        self.buffer.resize(self.share.min(self.bytes.len() - next) as usize, 0);
+        self.buffer.resize(share as usize, 0);
         self.bytes.read(next, &mut self.buffer)?;
         (self.progress)(next);
         Ok(())

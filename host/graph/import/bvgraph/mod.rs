@@ -40,6 +40,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Bytes of a file that are read at a time without looking for memory.
+const FEW: u64 = 8 << 20;
 /// Bytes of a file that are looked at to find out that it is no text.
 const LOOK: u64 = 1 << 10;
 
@@ -87,6 +89,8 @@ struct Files<'a> {
     /// Path of the properties.
     properties: PathBuf,
     read: Properties,
+    /// Limit of the memory in bytes, if there is one.
+    memory: Option<u64>,
 }
 
 impl Files<'_> {
@@ -97,9 +101,20 @@ impl Files<'_> {
     /// Reads some bits. Returns their bytes, and the number of the first bit of these.
     fn bits(&self, range: Range<u64>) -> Result<(Vec<u8>, u64), ImportError> {
         let first = range.start / 8;
-        let mut bytes = vec![0; (range.end.div_ceil(8) - first) as usize];
+        let count = range.end.div_ceil(8) - first;
+        self.check(count)?;
+        let mut bytes = vec![0; count as usize];
         self.graph.read(first, &mut bytes)?;
         Ok((bytes, 8 * first))
+    }
+
+    /// Returns an error if so many bytes of a file do not fit into memory. Damage makes any list a long one.
+    fn check(&self, bytes: u64) -> Result<(), ImportError> {
+        if bytes <= FEW {
+            return Ok(());
+        }
+        let (vertices, arcs) = (self.shape().vertices.into(), self.shape().arcs.into());
+        memory::check(&self.graph.path().display().to_string(), vertices, arcs, bytes.into(), self.memory)
     }
 }
 
@@ -175,7 +190,7 @@ impl Reader<'_> {
     ) -> Result<Contents, ImportError> {
         let (path, read) = (properties.path().to_owned(), Properties::read(properties)?);
         let order = read.is_little_endian;
-        let files = Files { graph, properties: path, read };
+        let files = Files { graph, properties: path, read, memory: self.memory_limit() };
         if order { self.compressed::<Little>(&files, offsets) } else { self.compressed::<Big>(&files, offsets) }
     }
 
@@ -277,10 +292,8 @@ impl Reader<'_> {
             Orientation::Directed => (csr, OrientationReason::Requested),
             Orientation::Undirected => (csr.mirrored(), OrientationReason::Requested),
         };
-        let duplicates = match csr.directed() {
-            true => 0,
-            false => 2 * (arcs - loops) + if keep { loops } else { 0 } - csr.arcs(),
-        };
+        let kept = if keep { loops } else { 0 };
+        let duplicates = if csr.directed() { 0 } else { 2 * (arcs - loops) + kept - csr.arcs() };
         let weights = self.options.weights.source(false);
         let csr = raw::give_weights(csr, weights, self.options.seed);
         let (format, bytes) = (Format::BvGraph, input.files.graph.len());

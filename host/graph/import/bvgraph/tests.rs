@@ -81,10 +81,9 @@ fn read(
     options: &LoadOptions<'_>,
     is_sorted: bool,
 ) -> Result<Loaded, ImportError> {
-    let folder = tempfile::tempdir().unwrap();
     // Little memory sorts every graph of the tests in files, once its places fit.
-    let budget = Budget { memory: 16 * 64 + 64, folder: folder.path().to_owned() };
-    let reader = Reader::new(options, PieceSizes::of(piece), is_sorted.then_some(budget.clone()));
+    let budget = Budget { memory: 16 * 64 + 64, folder: std::env::temp_dir() };
+    let reader = Reader::new(options, PieceSizes::of(piece), is_sorted.then_some(budget));
     let offsets = has_offsets.then_some(written.offsets.as_slice());
     let contents = reader.bvgraph_in(&written.graph, written.properties.as_bytes(), offsets)?;
     match contents {
