@@ -32,7 +32,7 @@ readonly AFFECTED=(
   'tests/device/*.rs'                       'format language lint tests stress'
   'tests/device/*'                          'language tests stress compilers kernels device_functions'
   'tests/rig/*'                             'language rig'
-  'tests/rig_rdma/*|tests/rdma_reference/*' 'format language lint'
+  'tests/rig_rdma/*|tests/rdma_reference/*|tests/webgraph/*' 'format language lint'
   'tests/rig_*|tests/device_io.rs'          'format language lint tests rig'
   'tests/gpu/*|tests/launchers/*'           'language'
   'tests/pack/*'                            'language links'

@@ -30,6 +30,12 @@ step_reference() {
   fi
 }
 
+# BVGraphs that the crate webgraph writes. It brings more than a hundred crates, which no other test compiles.
+step_webgraph() {
+  cargo fmt --check --manifest-path tests/webgraph/Cargo.toml
+  shown "cargo test --locked --target-dir target --manifest-path tests/webgraph/Cargo.toml"
+}
+
 # Tests of families alone compile, and what says that its feature is off is tested.
 step_families() {
   local features

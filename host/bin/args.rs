@@ -206,7 +206,7 @@ pub struct GraphArgs {
     /// LDBC .v or .e, also with .gz or .zst), - for standard input, kron:SCALE or urand:SCALE, or stored:NAME for a graph that `graph import` stored on --device
     pub input: OsString,
     /// Format of the input, if its ending does not name it: el, txt, wel, csv, tsv, parquet, arrow, mtx, gr, graph,
-    /// sg or wsg
+    /// bvgraph, sg or wsg
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<FileFormat>,
     #[command(flatten)]
@@ -273,7 +273,7 @@ pub struct ImportArgs {
     /// LDBC .v or .e, also with .gz or .zst), - for standard input, or kron:SCALE or urand:SCALE
     pub input: OsString,
     /// Format of the input, if its ending does not name it: el, txt, wel, csv, tsv, parquet, arrow, mtx, gr, graph,
-    /// sg or wsg
+    /// bvgraph, sg or wsg
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<FileFormat>,
     #[command(flatten)]

@@ -86,7 +86,7 @@ impl Failure for ImportError {
             Self::Rows { .. } | Self::Empty { .. } | Self::Shrunk { .. } => ErrorKind::Input,
             Self::Line { .. } | Self::Row { .. } | Self::Table { .. } | Self::NoSizeLine { .. } => ErrorKind::Input,
             Self::Entries { .. } | Self::TooManyEntries { .. } => ErrorKind::Input,
-            Self::Serialized { .. } | Self::NoVertices { .. } => ErrorKind::Input,
+            Self::Serialized { .. } | Self::BvGraph { .. } | Self::NoVertices { .. } => ErrorKind::Input,
         }
     }
 }

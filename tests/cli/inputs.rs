@@ -69,7 +69,12 @@ fn weights_that_32_bits_do_not_hold_have_64() {
         succeeds(&[&["graph", "import", &fits, "--name", expected, "--device", &device], more].concat());
         let listed = succeeds(&["graph", "list", "--device", &device]);
         let line = listed.lines().find(|l| l.starts_with(expected)).unwrap();
-        mentions(line, &[&format!("real weights ({expected})")]);
+        let words = format!("real weights ({expected})");
+        mentions(line, &[&words]);
+        let info = ["graph", "info", expected, "--device", &device];
+        mentions(&succeeds(&info), &[&format!("\nstored with {words}\n")]);
+        let report: Value = serde_json::from_str(&succeeds(&[&info[..], &["--json", "-"]].concat())).unwrap();
+        assert_eq!(report["graph"]["weight_type"], words);
     }
 }
 

@@ -116,8 +116,8 @@ fn files_of_all_kinds_are_sorted_as_they_are_read() {
         table += &format!("person {from},\"town, {to}\",{}.5\n", i % 17);
         list += &format!("{} {}\n", from << 33, to << 33);
     }
-    let files = [write(&folder, "names.csv", &table), write(&folder, "numbers.el", &list)];
-    for (file, graph) in files.iter().zip(["names", "numbers"]) {
+    let files = [write(&folder, "names.csv", &table), write(&folder, "numbers.el", &list), chain(&folder)];
+    for (file, graph) in files.iter().zip(["names", "numbers", "chain"]) {
         let exported = ["sorted", "whole"].map(|way| {
             let graph = format!("{graph}-{way}");
             let memory = if way == "sorted" { &["--memory", "2300K"][..] } else { &[] };
@@ -130,6 +130,15 @@ fn files_of_all_kinds_are_sorted_as_they_are_read() {
         });
         assert!(exported[0] == exported[1], "{graph}");
     }
+}
+
+/// Writes a BVGraph of 3002 vertices: all but the first have the same 100 neighbours, each as a copy of the list in front.
+fn chain(folder: &tempfile::TempDir) -> String {
+    let mut lists = vec![0x81, 0x96, 0xa0, 0x61];
+    lists.extend([0x03, 0x2b].repeat(3000));
+    let properties = "graphclass=it.unimi.dsi.webgraph.BVGraph\nversion=0\nnodes=3002\narcs=300100\nwindowsize=7\n";
+    write(folder, "chain.properties", properties);
+    write(folder, "chain.graph", lists)
 }
 
 #[test]

@@ -181,11 +181,13 @@ pub fn info(args: &StoredArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let stored = StoredGraph::open(&volume, &name)?;
     let described = Described::from(&stored);
     let bytes = stored_graphs(&volume)?.into_iter().find(|e| e.name == name).map_or(0, |e| e.bytes);
-    let weights = stored.info().weights;
+    let weights = stored.info().weights.map(weight_words);
     let lists = ListBytes::of(&stored, &volume)?;
     if let Some(path) = &args.json.json {
+        let mut graph = described.facts();
+        graph["weight_type"] = json!(weights);
         let report = json!({
-            "name": name.as_str(), "device": volume.name(), "bytes": bytes, "graph": described.facts(),
+            "name": name.as_str(), "device": volume.name(), "bytes": bytes, "graph": graph,
             "lists": lists, "opening": { "host_bytes": memory.host, "engine_bytes": memory.engine },
         });
         return write_json("graph info", &report, path);
@@ -193,7 +195,7 @@ pub fn info(args: &StoredArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let input = described.input;
     say!("stored:{name} on {}   {}", volume.name(), Bytes(bytes))?;
     say!("{}", described.line())?;
-    say!("{lists}   {}", weights.map_or("no weights", weight_words))?;
+    say!("{lists}   {}", weights.unwrap_or("no weights"))?;
     say!(
         "imported from: {}, {}, of which {}; {} dropped",
         input.format,

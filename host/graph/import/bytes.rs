@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// Name of standard input as an input, and the name that errors have for it.
 pub(crate) const STDIN: &str = "-";
-const STDIN_NAME: &str = "standard input";
+pub(crate) const STDIN_NAME: &str = "standard input";
 /// Bytes that are read at a time where the length is not known.
 const SHARE: usize = 1 << 20;
 

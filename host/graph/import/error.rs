@@ -257,6 +257,14 @@ pub enum ImportError {
         /// The fault and the remedy.
         reason: String,
     },
+    /// BVGraph: the properties or the offsets are not those of such a graph, or the graph cannot be decoded.
+    #[error("{}: {reason}", path.display())]
+    BvGraph {
+        /// File.
+        path: PathBuf,
+        /// The fault and the remedy.
+        reason: String,
+    },
     /// A format that this build of the library does not read.
     #[error("{}: this build does not read {format} files; build it with the feature `{feature}`, or write the edges as .csv", path.display())]
     Feature {

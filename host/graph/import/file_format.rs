@@ -31,6 +31,8 @@ pub enum FileFormat {
     Gr,
     /// `graph`: METIS.
     Graph,
+    /// `bvgraph`: BVGraph of WebGraph, whose files end in `.graph`, too. Its properties are in a file beside it.
+    BvGraph,
     /// `v`, `e`: LDBC Graphalytics.
     Ldbc,
     /// `sg`: GAP serialized graph.
@@ -39,7 +41,7 @@ pub enum FileFormat {
     Wsg,
 }
 
-const NAMES: [(&str, FileFormat); 19] = [
+const NAMES: [(&str, FileFormat); 20] = [
     ("el", FileFormat::El),
     ("txt", FileFormat::Txt),
     ("edges", FileFormat::Txt),
@@ -55,6 +57,7 @@ const NAMES: [(&str, FileFormat); 19] = [
     ("col", FileFormat::Gr),
     ("graph", FileFormat::Graph),
     ("metis", FileFormat::Graph),
+    ("bvgraph", FileFormat::BvGraph),
     ("e", FileFormat::Ldbc),
     ("v", FileFormat::Ldbc),
     ("sg", FileFormat::Sg),
@@ -62,8 +65,8 @@ const NAMES: [(&str, FileFormat); 19] = [
 ];
 
 impl FileFormat {
-    /// All formats that one file alone can have.
-    pub const SINGLE: [Self; 12] = [
+    /// All formats but LDBC Graphalytics, whose files are known by their names.
+    pub const SINGLE: [Self; 13] = [
         Self::El,
         Self::Txt,
         Self::Wel,
@@ -74,6 +77,7 @@ impl FileFormat {
         Self::Mtx,
         Self::Gr,
         Self::Graph,
+        Self::BvGraph,
         Self::Sg,
         Self::Wsg,
     ];
@@ -97,6 +101,7 @@ impl FileFormat {
             Self::Mtx => Format::MatrixMarket,
             Self::Gr => Format::Dimacs,
             Self::Graph => Format::Metis,
+            Self::BvGraph => Format::BvGraph,
             Self::Ldbc => Format::Ldbc,
             Self::Sg => Format::Serialized,
             Self::Wsg => Format::WeightedSerialized,

@@ -50,6 +50,13 @@ impl Paths {
     }
 }
 
+impl Paths {
+    /// Returns true if a file of vertices or edges is there.
+    pub(crate) fn are_there(&self) -> bool {
+        self.vertices.is_file() || self.edges.is_file()
+    }
+}
+
 impl Reader<'_> {
     pub(crate) fn ldbc(&self, paths: &Paths) -> Result<Read, ImportError> {
         if paths.both {

@@ -9,8 +9,11 @@
 //! | `.mtx` | Matrix Market: coordinate; general or symmetric; pattern, integer or real |
 //! | `.gr`, `.col` | DIMACS shortest paths (`p sp`, `a` lines), cliques and colouring (`p edge`, `e` lines) |
 //! | `.graph` | METIS: the neighbours of one vertex on each line |
+//! | `.graph` + `.properties` | BVGraph of WebGraph, with `.offsets` when there are some |
 //! | `.v` + `.e` | LDBC Graphalytics: vertices, edges with an optional weight, and `.properties` when there is one |
 //! | `.sg`, `.wsg` | GAP Benchmark Suite's serialized graph, without and with int32 weights |
+//!
+//! A BVGraph may also be named without `.graph`, as WebGraph's programs name it. Its labels are not read.
 //!
 //! A file may be compressed with gzip or zstd, and then ends in `.gz` or `.zst` behind its own ending. `-` is standard
 //! input. [`LoadOptions::format`] chooses another format than the ending's.
@@ -24,7 +27,7 @@
 //! * Edge lists and tables have the vertices that occur in edges, or as many as [`LoadOptions::vertices`] says.
 //! * Matrix Market, DIMACS and METIS files have the vertices from 1 to the number in their header.
 //! * LDBC graphs have the vertices of the vertex file, or without one those that occur in the edge file.
-//! * GAP graphs have the vertices `0 .. vertices`.
+//! * GAP graphs and BVGraphs have the vertices `0 .. vertices`.
 //!
 //! # Numbers or names
 //!
@@ -41,7 +44,7 @@
 //!
 //! # Directed or undirected
 //!
-//! [`Orientation::Auto`] follows the file. Some files do not state the orientation: edge lists without SNAP's header,
+//! [`Orientation::Auto`] follows the file. Arcs of a BVGraph have a direction. Some files do not state the orientation: edge lists without SNAP's header,
 //! Matrix Market `general`, LDBC without properties. Such a graph is directed, unless each edge occurs in both
 //! directions with equal weights. Then the graph is undirected, and each such pair is one edge.
 //!
@@ -50,6 +53,7 @@
 //! directions; such a graph is undirected, too. KONECT's header is the first line: `% sym`, `% asym` or `% bip`.
 
 mod attributes;
+mod bvgraph;
 mod bytes;
 #[cfg(feature = "parquet")]
 mod columnar;
@@ -77,6 +81,8 @@ mod sorted;
 mod summary;
 mod text;
 
+#[cfg(any(test, feature = "internals"))]
+pub use bvgraph::load_bvgraph;
 pub use error::{ImportError, SerializedFault};
 internal!(error::KNOWN_ENDINGS);
 internal!(file_format::{FileFormat, UnknownFormat});
@@ -146,6 +152,7 @@ pub(crate) enum Contents {
 /// * [`ImportError::Line`], [`ImportError::NoSizeLine`], [`ImportError::Entries`], [`ImportError::TooManyEntries`],
 ///   [`ImportError::Rows`], [`ImportError::Header`], [`ImportError::Serialized`] or [`ImportError::NoVertices`] if the
 ///   contents are wrong.
+/// * [`ImportError::BvGraph`] if the files of a BVGraph are damaged, do not belong together, or are not supported.
 /// * [`ImportError::Table`] or [`ImportError::Row`] if a Parquet or Arrow file is no edge table; [`ImportError::Feature`]
 ///   if this build does not read such files.
 /// * [`ImportError::Memory`], [`ImportError::Refused`] or [`ImportError::LargeText`] if the graph does not fit into
@@ -186,10 +193,19 @@ pub(crate) fn files(path: &Path) -> Vec<PathBuf> {
     if let Some(edges) = ogb::edges(path) {
         return files(&edges);
     }
-    let parts = match FileFormat::of(path) {
+    let parts = match bvgraph::format_of(path) {
         Some(FileFormat::Ldbc) => ldbc::Paths::of(path),
+        Some(FileFormat::BvGraph) => {
+            return [path.to_owned(), bvgraph::beside(path, "properties"), bvgraph::beside(path, "offsets")].into();
+        }
         Some(_) => return ogb::list_beside(path).into_iter().chain([path.to_owned()]).collect(),
-        None => ldbc::Paths::from_prefix(path, ""),
+        None => {
+            let parts = ldbc::Paths::from_prefix(path, "");
+            match bvgraph::of_basename(path) {
+                Some(graph) if !parts.are_there() => return files(&graph),
+                _ => parts,
+            }
+        }
     };
     vec![path.to_owned(), parts.vertices, parts.edges, parts.properties]
 }
@@ -234,18 +250,28 @@ impl Reader<'_> {
             // Nobody else sets it.
             let _ = self.beside.set(vertices);
         }
-        match self.options.format.or_else(|| FileFormat::of(path)) {
+        match self.options.format.or_else(|| bvgraph::format_of(path)) {
             Some(FileFormat::Ldbc) if !is_stdin => {
                 self.check_choices(path, Format::Ldbc)?;
                 Ok(Contents::Edges(self.ldbc(&ldbc::Paths::of(path))?))
             }
-            Some(format) => self.single(&Bytes::open(path, self)?, format),
+            Some(FileFormat::BvGraph) => self.bvgraph_at(path),
+            Some(format) => {
+                let bytes = Bytes::open(path, self)?;
+                if format == FileFormat::Graph && self.options.format.is_none() {
+                    bvgraph::check_text(&bytes)?;
+                }
+                self.single(&bytes, format)
+            }
             None if is_stdin => Err(ImportError::NoFormat { formats: FileFormat::names() }),
             None => {
                 let parts = ldbc::Paths::from_prefix(path, "");
-                if parts.vertices.is_file() || parts.edges.is_file() {
+                if parts.are_there() {
                     self.check_choices(path, Format::Ldbc)?;
                     return Ok(Contents::Edges(self.ldbc(&parts)?));
+                }
+                if bvgraph::of_basename(path).is_some() {
+                    return self.bvgraph_at(path);
                 }
                 // A path that cannot be opened is reported before its ending is checked.
                 Bytes::check(path)?;
@@ -315,6 +341,7 @@ impl Reader<'_> {
             FileFormat::Gr => self.dimacs(bytes),
             FileFormat::Graph => self.metis(bytes),
             FileFormat::Ldbc => self.ldbc_edges_alone(bytes),
+            FileFormat::BvGraph => return self.bvgraph(bytes),
             FileFormat::Sg => return self.serialized(bytes, false),
             FileFormat::Wsg => return self.serialized(bytes, true),
         };

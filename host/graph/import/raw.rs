@@ -88,6 +88,11 @@ impl Default for RawWeights {
 }
 
 impl RawEdges {
+    /// Makes an empty piece with a place for edges of 32-bit vertices.
+    pub(super) fn with_capacity(edges: usize) -> Self {
+        Self { pairs: Pairs::Narrow(Vec::with_capacity(edges)), ..Self::default() }
+    }
+
     pub(crate) fn push(&mut self, from: u64, to: u64) {
         if let Pairs::Narrow(list) = &mut self.pairs {
             if let (Ok(from), Ok(to)) = (u32::try_from(from), u32::try_from(to)) {

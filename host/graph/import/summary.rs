@@ -24,6 +24,8 @@ pub enum Format {
     Dimacs,
     /// `.graph`.
     Metis,
+    /// `.graph` with `.properties`.
+    BvGraph,
     /// `.v` and `.e`.
     Ldbc,
     /// `.sg`.
@@ -49,6 +51,7 @@ impl fmt::Display for Format {
             Self::MatrixMarket => "Matrix Market",
             Self::Dimacs => "DIMACS shortest paths",
             Self::Metis => "METIS",
+            Self::BvGraph => "BVGraph",
             Self::Ldbc => "LDBC Graphalytics",
             Self::Serialized => "GAP serialized graph",
             Self::WeightedSerialized => "GAP weighted serialized graph",

@@ -124,7 +124,7 @@ codes!(ORDERS: NeighbourOrder = NeighbourOrder::ById, NeighbourOrder::ByDegree);
 codes!(IDS: StoredIds = StoredIds::Dense, StoredIds::Listed, StoredIds::Named);
 codes!(FORMATS: Format = Format::EdgeList, Format::WeightedEdgeList, Format::MatrixMarket, Format::Ldbc, Format::Serialized,
     Format::WeightedSerialized, Format::Kronecker, Format::Uniform, Format::Memory, Format::Separated,
-    Format::Dimacs, Format::Metis, Format::Parquet, Format::Arrow);
+    Format::Dimacs, Format::Metis, Format::Parquet, Format::Arrow, Format::BvGraph);
 codes!(ORIENTATIONS: OrientationReason = OrientationReason::Requested, OrientationReason::Declared,
     OrientationReason::Symmetric, OrientationReason::OneWay, OrientationReason::Once);
 codes!(SOURCES: WeightSource = WeightSource::None, WeightSource::Input, WeightSource::Unit, WeightSource::RandomIntegers,
@@ -282,6 +282,7 @@ mod tests {
             Format::Metis => 11,
             Format::Parquet => 12,
             Format::Arrow => 13,
+            Format::BvGraph => 14,
         };
         let ids = |ids| match ids {
             StoredIds::Dense => 0,
