@@ -73,6 +73,12 @@ pub enum GraphError {
         /// The algorithm that reads it.
         algorithm: &'static str,
     },
+    /// The algorithm is one of undirected graphs, and the graph is directed.
+    #[error("{algorithm} is defined for undirected graphs, and this graph is directed; load its edges as undirected")]
+    Directed {
+        /// Name of the algorithm.
+        algorithm: &'static str,
+    },
     /// The graph could not be written to storage, or the cache could not be emptied or filled.
     #[error(transparent)]
     Storage(#[from] StorageError),
@@ -214,6 +220,8 @@ impl PlacementOptions {
     pub const PAGERANK: Self = Self { lists: true, inward: true, weighted: false };
     /// Parts for shortest paths.
     pub const SSSP: Self = Self { lists: false, inward: false, weighted: true };
+    /// Parts for triangle counting.
+    pub const TRIANGLES: Self = Self { lists: true, inward: false, weighted: false };
     /// Parts for all algorithms.
     pub const ALL: Self = Self { lists: true, inward: true, weighted: true };
 

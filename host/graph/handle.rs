@@ -11,6 +11,7 @@ use super::input::Input;
 use super::pagerank::{PageRank, PageRankOnEngine, PageRankOptions, PageRankResult};
 use super::shape::GraphShape;
 use super::sssp::{Sssp, SsspOnEngine, SsspOptions, SsspResult};
+use super::triangles::{Triangles, TrianglesOnEngine, TrianglesResult};
 use super::stored::{GraphName, GraphToStore, StoredGraph};
 use crate::engine::Engine;
 use crate::storage::Cache;
@@ -237,6 +238,22 @@ impl Graph {
     /// As for [`Sssp::new`] and [`Sssp::run_on_device`].
     pub fn sssp_on_device(&self, source: u64, options: &SsspOptions) -> Result<SsspOnEngine, GraphError> {
         Sssp::new(&self.on_engine, options)?.run_on_device(source)
+    }
+
+    /// Counts the triangles of each vertex, and all triangles. The graph has to be undirected.
+    ///
+    /// # Errors
+    /// As for [`Triangles::new`] and [`Triangles::run`].
+    pub fn triangles(&self) -> Result<TrianglesResult, GraphError> {
+        Triangles::new(&self.on_engine)?.run()
+    }
+
+    /// Counts the triangles of each vertex, and leaves the counts in the engine's memory.
+    ///
+    /// # Errors
+    /// As for [`Triangles::new`] and [`Triangles::run_on_device`].
+    pub fn triangles_on_device(&self) -> Result<TrianglesOnEngine, GraphError> {
+        Triangles::new(&self.on_engine)?.run_on_device()
     }
 }
 

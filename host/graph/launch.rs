@@ -16,7 +16,8 @@ crate::engine::plain!(
     params::Pagerank,
     params::Partition,
     params::QueueOrder,
-    params::Sssp
+    params::Sssp,
+    params::Triangles
 );
 
 impl Report {
@@ -60,6 +61,11 @@ impl Launcher {
 
     pub(super) fn sums_address(&self) -> u64 {
         self.sums.address()
+    }
+
+    /// Returns the number of warps of a launch.
+    pub(super) fn warps(&self) -> usize {
+        self.grid.blocks as usize * (self.grid.threads / self.engine.warp_width()) as usize
     }
 
     pub(super) fn report_address(&self) -> u64 {

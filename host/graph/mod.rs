@@ -62,6 +62,7 @@ mod placed_lists;
 mod shape;
 mod sssp;
 pub mod stored;
+mod triangles;
 mod vertex_values;
 
 pub use bfs::{Bfs, BfsOnEngine, BfsOptions, BfsResult, Direction, LevelReport, UNREACHED, bfs};
@@ -76,9 +77,12 @@ pub use placed_lists::{PlacedLists, PlacedNeighbours};
 internal!(quoting::split_fields);
 internal!(shape::GraphShape);
 pub use sssp::{BucketReport, Distances, Sssp, SsspOnEngine, SsspOptions, SsspResult, sssp};
+pub use triangles::{CountReport, Triangles, TrianglesOnEngine, TrianglesResult, triangles};
 pub use vertex_values::VertexValues;
 
 #[cfg(test)]
 mod algorithm_tests;
+#[cfg(test)]
+mod neighbourhood_tests;
 #[cfg(test)]
 mod on_device_tests;

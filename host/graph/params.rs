@@ -5,6 +5,7 @@ pub const GRAPH_BLOCK_THREADS: u32 = 256;
 pub const GRAPH_BLOCKS_PER_PROCESSOR: u32 = 4;
 pub const GRAPH_PIECE_EDGES: u64 = 1024;
 pub const GRAPH_HUBS: u32 = 4;
+pub const GRAPH_MARKER_SLOTS: usize = 2048;
 pub const GRAPH_SUMS: usize = 6;
 pub const GRAPH_BAD_EDGES: usize = 5;
 #[repr(C)]
@@ -364,4 +365,38 @@ const _: () = {
     ["Offset of field: Pagerank::damping"][offset_of!(Pagerank, damping) - 88usize];
     ["Offset of field: Pagerank::backward"][offset_of!(Pagerank, backward) - 96usize];
     ["Offset of field: Pagerank::reserved"][offset_of!(Pagerank, reserved) - 100usize];
+};
+pub const TRIANGLES_FOUND: usize = 0;
+pub const TRIANGLES_SCANNED: usize = 1;
+pub const TRIANGLES_TAKEN: usize = 2;
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
+pub struct Triangles {
+    pub offset: u64,
+    pub tile: u64,
+    pub above: u64,
+    pub found: u64,
+    pub markers: u64,
+    pub sums: u64,
+    pub report: u64,
+    pub vertices: u64,
+    pub edges: u64,
+    pub first: u64,
+    pub last: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Triangles"][size_of::<Triangles>() - 88usize];
+    ["Alignment of Triangles"][align_of::<Triangles>() - 8usize];
+    ["Offset of field: Triangles::offset"][offset_of!(Triangles, offset) - 0usize];
+    ["Offset of field: Triangles::tile"][offset_of!(Triangles, tile) - 8usize];
+    ["Offset of field: Triangles::above"][offset_of!(Triangles, above) - 16usize];
+    ["Offset of field: Triangles::found"][offset_of!(Triangles, found) - 24usize];
+    ["Offset of field: Triangles::markers"][offset_of!(Triangles, markers) - 32usize];
+    ["Offset of field: Triangles::sums"][offset_of!(Triangles, sums) - 40usize];
+    ["Offset of field: Triangles::report"][offset_of!(Triangles, report) - 48usize];
+    ["Offset of field: Triangles::vertices"][offset_of!(Triangles, vertices) - 56usize];
+    ["Offset of field: Triangles::edges"][offset_of!(Triangles, edges) - 64usize];
+    ["Offset of field: Triangles::first"][offset_of!(Triangles, first) - 72usize];
+    ["Offset of field: Triangles::last"][offset_of!(Triangles, last) - 80usize];
 };

@@ -15,6 +15,8 @@
 // Hubs: neighbours of each vertex that are kept in memory, so that no edge is read for them. They are those of the highest degree,
 // the highest first.
 #define WB_GRAPH_HUBS 4u
+// Slots of a set of neighbours that a warp marks: twice a piece.
+#define WB_GRAPH_MARKER_SLOTS 2048u
 
 #define WB_GRAPH_SUMS 6u
 // Index of the last sum of every kernel: edges to vertices that do not exist.
@@ -231,6 +233,30 @@ typedef struct wb_pagerank {
   uint32_t reserved;
 } wb_pagerank;
 
+// --- triangles -------------------------------------------------------------------------------------------------------
+
+// Sums that a step reports.
+enum wb_triangles_sum {
+  WB_TRIANGLES_FOUND = 0,    // triangles
+  WB_TRIANGLES_SCANNED = 1,  // edges read
+  WB_TRIANGLES_TAKEN = 2     // vertices that warps have taken in this step, and some past the last
+};
+
+// Parameters of a step.
+typedef struct wb_triangles {
+  WB_POINTER(const uint64_t) offset;  // [vertices + 1]
+  WB_POINTER(const void) tile;        // for each tile of the edges the vertex of its first edge
+  WB_POINTER(uint32_t) above;         // [vertices]: neighbours of higher rank, which are the first ones of each list
+  WB_POINTER(uint64_t) found;         // [vertices]: triangles of each vertex
+  WB_POINTER(void) markers;           // for each warp two sets of WB_GRAPH_MARKER_SLOTS identifiers
+  WB_POINTER(wb_graph_counters) sums;
+  WB_POINTER(wb_graph_report) report;
+  uint64_t vertices;
+  uint64_t edges;
+  uint64_t first;  // vertices first..last are counted in this step
+  uint64_t last;
+} wb_triangles;
+
 #ifdef __cplusplus
 static_assert(sizeof(wb_graph_counters) == 64, "wb_graph_counters");
 static_assert(sizeof(wb_graph_report) == 64, "wb_graph_report");
@@ -243,4 +269,5 @@ static_assert(sizeof(wb_partition) == 240, "wb_partition");
 static_assert(sizeof(wb_sssp) == 144, "wb_sssp");
 static_assert(sizeof(wb_components) == 88, "wb_components");
 static_assert(sizeof(wb_pagerank) == 104, "wb_pagerank");
+static_assert(sizeof(wb_triangles) == 88, "wb_triangles");
 #endif

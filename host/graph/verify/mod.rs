@@ -12,6 +12,7 @@ mod components;
 mod pagerank;
 mod rules;
 mod sssp;
+mod triangles;
 
 #[cfg(feature = "internals")]
 pub use bfs::{UNREACHED, bfs, bfs_parents, breadth_first};
@@ -24,6 +25,8 @@ pub use sssp::{
     Distances, REAL_TOLERANCE_DOUBLE, REAL_TOLERANCE_SINGLE, ROUNDED_WEIGHTS_TOLERANCE, dijkstra, dijkstra_real, sssp,
     sssp_of_exact_weights,
 };
+#[cfg(feature = "internals")]
+pub use triangles::{triangles, triangles_of_vertices};
 
 use super::csr::Csr;
 use super::names::VertexName;
@@ -159,6 +162,24 @@ pub enum VerifyError {
         from_distance: f64,
         /// Distance of the second vertex.
         to_distance: Found<f64>,
+    },
+    /// Triangles: a wrong count.
+    #[error("vertex {vertex}: {found} triangles, merged neighbour lists have {expected}")]
+    Triangles {
+        /// Vertex.
+        vertex: VertexName<'static>,
+        /// Number of its triangles in the result.
+        found: u64,
+        /// Right number.
+        expected: u64,
+    },
+    /// Triangles: a wrong total.
+    #[error("{found} triangles in total, the counts of the vertices sum to three times {expected}")]
+    TriangleTotal {
+        /// Total of the result.
+        found: u64,
+        /// A third of the sum of the counts.
+        expected: u64,
     },
     /// Shortest paths: integer distances for real weights.
     #[error("integer distances cannot be checked against real weights; give real distances")]
