@@ -381,12 +381,15 @@ fn every_shape_on_storage() {
     }
 }
 
-fn run_all(graph: &GraphOnEngine) -> [Result<(), GraphError>; 4] {
+fn run_all(graph: &GraphOnEngine) -> [Result<(), GraphError>; 7] {
     [
         bfs(graph, 0, &BfsOptions::default()).map(drop),
         components(graph, &ComponentsOptions::default()).map(drop),
         pagerank(graph, &PageRankOptions::default()).map(drop),
         sssp(graph, 0, &SsspOptions::default()).map(drop),
+        triangles(graph).map(drop),
+        clustering(graph).map(drop),
+        cores(graph).map(drop),
     ]
 }
 
@@ -438,6 +441,12 @@ fn verify_all(csr: &Csr, graph: &GraphOnEngine, source: u64) {
     assert!(ranked.converged);
     let transpose = csr.directed().then(|| csr.transpose());
     verify::pagerank(csr, transpose.as_ref(), verify::PageRank::default(), &ranked.rank).unwrap();
+    if !csr.directed() {
+        let counted = triangles(graph).unwrap();
+        verify::triangles(csr, &counted.triangles, counted.total).unwrap();
+    }
+    verify::clustering(csr, transpose.as_ref(), &clustering(graph).unwrap().coefficient).unwrap();
+    verify::cores(csr, transpose.as_ref(), &cores(graph).unwrap().core).unwrap();
     let distances = sssp(graph, source, &SsspOptions::default()).unwrap().distance;
     match &distances {
         Distances::Integer(d) => verify::sssp(csr, source, verify::Distances::U64(d)).unwrap(),

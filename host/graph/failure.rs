@@ -150,7 +150,12 @@ impl Failure for VerifyError {
             Self::Length { .. } | Self::Weights { .. } | Self::Source { .. } | Self::Kind => ErrorKind::Argument,
             Self::Depth { .. } | Self::Parent { .. } | Self::Component { .. } => ErrorKind::Damaged,
             Self::Rank { .. } | Self::RankSum { .. } | Self::Ranks { .. } => ErrorKind::Damaged,
-            Self::Distance { .. } | Self::Relaxable { .. } | Self::Triangles { .. } | Self::TriangleTotal { .. } => ErrorKind::Damaged,
+            Self::Distance { .. }
+            | Self::Relaxable { .. }
+            | Self::Triangles { .. }
+            | Self::TriangleTotal { .. }
+            | Self::Coefficient { .. }
+            | Self::Core { .. } => ErrorKind::Damaged,
         }
     }
 }

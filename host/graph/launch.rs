@@ -12,7 +12,9 @@ use std::time::Duration;
 
 crate::engine::plain!(
     params::Bfs,
+    params::Clustering,
     params::Components,
+    params::Core,
     params::Pagerank,
     params::Partition,
     params::QueueOrder,
@@ -61,6 +63,11 @@ impl Launcher {
 
     pub(super) fn sums_address(&self) -> u64 {
         self.sums.address()
+    }
+
+    /// Returns the number of blocks of a launch.
+    pub(super) fn blocks(&self) -> usize {
+        self.grid.blocks as usize
     }
 
     /// Returns the number of warps of a launch.

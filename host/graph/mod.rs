@@ -45,12 +45,15 @@ pub use names::{NameFault, Names, NamesError};
 internal!(names::{LONGEST_VERTEX_NAME, VertexName});
 
 mod bfs;
+mod clustering;
 mod components;
+mod cores;
 mod edges;
 mod external;
 mod failure;
 mod handle;
 mod launch;
+mod neighbourhood;
 mod occupied;
 mod pagerank;
 #[allow(dead_code, reason = "generated: the host does not use all of it")]
@@ -66,10 +69,13 @@ mod triangles;
 mod vertex_values;
 
 pub use bfs::{Bfs, BfsOnEngine, BfsOptions, BfsResult, Direction, LevelReport, UNREACHED, bfs};
+pub use clustering::{Clustering, ClusteringOnEngine, ClusteringResult, clustering};
 pub use components::{Components, ComponentsOnEngine, ComponentsOptions, ComponentsResult, PhaseReport, components};
+pub use cores::{CoreReport, Cores, CoresOnEngine, CoresResult, cores};
 pub use edges::{GraphError, GraphOnEngine, Placement, PlacementOptions};
 internal!(edges::DEFAULT_LAUNCH_LIMIT);
 pub use handle::Graph;
+pub use neighbourhood::CountReport;
 pub use pagerank::{
     IterationReport, LEAST_TOLERANCE, PageRank, PageRankOnEngine, PageRankOptions, PageRankResult, pagerank,
 };
@@ -77,7 +83,7 @@ pub use placed_lists::{PlacedLists, PlacedNeighbours};
 internal!(quoting::split_fields);
 internal!(shape::GraphShape);
 pub use sssp::{BucketReport, Distances, Sssp, SsspOnEngine, SsspOptions, SsspResult, sssp};
-pub use triangles::{CountReport, Triangles, TrianglesOnEngine, TrianglesResult, triangles};
+pub use triangles::{Triangles, TrianglesOnEngine, TrianglesResult, triangles};
 pub use vertex_values::VertexValues;
 
 #[cfg(test)]

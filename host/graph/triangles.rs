@@ -1,31 +1,10 @@
-//! Triangles of an undirected graph: the lists of neighbours of higher degree are intersected.
+//! Triangles of an undirected graph.
 
-use super::edges::{EdgeStore, GraphError, GraphOnEngine};
-use super::launch::Launcher;
-use super::params::{
-    GRAPH_MARKER_SLOTS, TRIANGLES_FOUND as FOUND, TRIANGLES_SCANNED as SCANNED, Triangles as Parameters,
-};
+use super::edges::{GraphError, GraphOnEngine};
+use super::neighbourhood::{CountReport, NeighbourhoodCount};
 use super::vertex_values::VertexValues;
-use crate::args;
-use crate::memory::{Place, Region};
 use crate::storage::Stats;
 use std::time::{Duration, Instant};
-
-/// Report of one step of a count.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct CountReport {
-    /// Name of the step: `order` finds the neighbours of higher degree of each vertex, `count` intersects lists.
-    pub name: &'static str,
-    /// Number of vertices whose lists were intersected or ordered.
-    pub vertices: u64,
-    /// Number of edges read.
-    pub scanned: u64,
-    /// Number of triangles found.
-    pub found: u64,
-    /// Wall-clock time.
-    pub elapsed: Duration,
-}
 
 /// Triangles of a graph.
 #[derive(Clone, Debug)]
@@ -81,23 +60,11 @@ impl TrianglesResult {
 /// Name of the algorithm in errors.
 const NAME: &str = "triangle counting";
 
-/// Number of vertices of the first launch. Later ones have more while a launch is short, so that no launch takes longer
-/// than the limit.
-const FIRST_VERTICES: u64 = 1 << 16;
-/// Launches that take less time are followed by one of twice as many vertices.
-const SHORT: Duration = Duration::from_secs(1);
-/// Launches that take more time are followed by one of half as many vertices.
-const LONG: Duration = Duration::from_secs(10);
-
 /// Memory and kernels of a count.
 #[derive(Debug)]
 pub struct Triangles {
-    graph: GraphOnEngine,
-    launcher: Launcher,
+    count: NeighbourhoodCount,
     triangles: VertexValues,
-    /// Number of neighbours of higher rank of each vertex.
-    above: Region,
-    markers: Region,
 }
 
 /// Counts the triangles of an undirected graph, in total and of each vertex. Self-loops are in no triangle.
@@ -109,12 +76,12 @@ pub struct Triangles {
 ///
 /// ```
 /// use warpbell::engine::Engine;
-/// use warpbell::graph::{Csr, CsrOptions, Graph, Placement, triangles};
+/// use warpbell::graph::{Csr, CsrOptions, GraphOnEngine, Placement, PlacementOptions, triangles};
 ///
 /// // Two triangles that share the edge 1 - 2.
 /// let csr = Csr::from_edges(4, &[(0, 1), (0, 2), (1, 2), (1, 3), (2, 3)], CsrOptions::default())?;
-/// let graph = Graph::from_csr(&Engine::cpu()?, csr, Placement::Gpu)?;
-/// let result = triangles(graph.on_engine())?;
+/// let graph = GraphOnEngine::place(&Engine::cpu()?, &csr, Placement::Gpu, PlacementOptions::TRIANGLES)?;
+/// let result = triangles(&graph)?;
 /// assert_eq!(result.total, 2);
 /// assert_eq!(result.triangles, [1, 2, 2, 1]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -124,32 +91,18 @@ pub fn triangles(graph: &GraphOnEngine) -> Result<TrianglesResult, GraphError> {
 }
 
 impl Triangles {
-    /// Allocates the memory of a count: 12 bytes for each vertex, and two sets of 2048 identifiers for each warp.
+    /// Allocates the memory of a count. Lists sorted by degree need 12 bytes for each vertex, and are read least. For
+    /// lists in another order there are marks: at most the larger of 256 MiB and 16 bytes for each vertex.
     ///
     /// # Errors
     /// * [`GraphError::Directed`] if the graph is directed.
-    /// * [`GraphError::NotPlaced`] if the graph was placed without neighbour lists, or with lists that are not sorted by
-    ///   degree.
+    /// * [`GraphError::NotPlaced`] if the graph was placed without neighbour lists.
     /// * [`GraphError::Memory`] without memory; [`GraphError::Engine`] if the kernels cannot be loaded.
     pub fn new(graph: &GraphOnEngine) -> Result<Self, GraphError> {
         if graph.directed {
             return Err(GraphError::Directed { algorithm: NAME });
         }
-        let missing = |missing| Err(GraphError::NotPlaced { missing, algorithm: NAME });
-        match &graph.out.edges {
-            None => return missing("neighbour lists"),
-            Some(_) if !graph.out.hubs_first => return missing("neighbour lists in descending order of degree"),
-            Some(_) => {}
-        }
-        let launcher = Launcher::new(graph, "wb_triangles_")?;
-        let device = |bytes: usize| graph.engine.allocate(Place::Device, bytes);
-        Ok(Self {
-            triangles: VertexValues::allocate::<u64>(graph)?,
-            above: device(graph.vertices as usize * size_of::<u32>())?,
-            markers: device(launcher.warps() * 2 * GRAPH_MARKER_SLOTS * graph.id_bytes())?,
-            graph: graph.clone(),
-            launcher,
-        })
+        Ok(Self { count: NeighbourhoodCount::new(graph, NAME)?, triangles: VertexValues::allocate::<u64>(graph)? })
     }
 
     /// Counts, and copies the counts to the host.
@@ -182,62 +135,14 @@ impl Triangles {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn run_on_device(&mut self) -> Result<TrianglesOnEngine, GraphError> {
-        self.triangles.unshare(&self.graph)?;
-        self.launcher.reset()?;
-        let before = self.graph.stats()?;
+        let graph = self.count.graph();
+        self.triangles.unshare(graph)?;
+        let before = graph.stats()?;
         let started = Instant::now();
-        let steps = self.steps()?;
+        // Each triangle is counted at its three vertices.
+        let (steps, counts) = self.count.run(&self.triangles)?;
         let elapsed = started.elapsed();
-        let io = self.graph.stats_since(before)?;
-        let total = steps.iter().map(|s| s.found).sum();
-        Ok(TrianglesOnEngine { triangles: self.triangles.clone(), total, steps, elapsed, io })
-    }
-
-    fn steps(&self) -> Result<Vec<CountReport>, GraphError> {
-        let graph = &self.graph;
-        let lists = &graph.out;
-        let mut steps = Vec::new();
-        let Some(edges) = lists.edges.as_ref().filter(|_| graph.vertices > 0) else { return Ok(steps) };
-        for region in [self.triangles.region(), &self.above] {
-            region.fill(0, region.len(), 0)?;
-        }
-        let p = Parameters {
-            offset: lists.offset.address(),
-            tile: lists.tile.address(),
-            above: self.above.address(),
-            found: self.triangles.address(),
-            markers: self.markers.address(),
-            sums: self.launcher.sums_address(),
-            report: self.launcher.report_address(),
-            vertices: graph.vertices,
-            edges: graph.arcs,
-            first: 0,
-            last: graph.vertices,
-        };
-        steps.push(self.step("order", p, edges)?);
-        let mut count = FIRST_VERTICES;
-        let mut first = 0;
-        while first < graph.vertices {
-            let last = graph.vertices.min(first.saturating_add(count));
-            let step = self.step("count", Parameters { first, last, ..p }, edges)?;
-            match step.elapsed {
-                t if t < SHORT => count = count.saturating_mul(2),
-                t if t > LONG => count = (count / 2).max(1),
-                _ => {}
-            }
-            steps.push(step);
-            first = last;
-        }
-        Ok(steps)
-    }
-
-    fn step(&self, name: &'static str, p: Parameters, edges: &EdgeStore) -> Result<CountReport, GraphError> {
-        let started = Instant::now();
-        let kernel = format!("wb_triangles_{name}_{}_{}", edges.source(), self.graph.id_suffix());
-        // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
-        // shares them.
-        let sum = unsafe { self.launcher.step(&kernel, args!(p, edges)) }?.sum;
-        let vertices = p.last - p.first;
-        Ok(CountReport { name, vertices, scanned: sum[SCANNED], found: sum[FOUND], elapsed: started.elapsed() })
+        let io = graph.stats_since(before)?;
+        Ok(TrianglesOnEngine { triangles: self.triangles.clone(), total: counts / 3, steps, elapsed, io })
     }
 }

@@ -7,16 +7,9 @@
 #include <warpbell/kernel.h>
 
 #include "marker.cuh"
-#include "work.cuh"
 
 namespace warpbell {
 namespace graph {
-
-// Returns true if `a` comes before `b` in the order of the lists: by descending degree, and by number for equal degrees.
-WB_FN bool ranks_above(const uint64_t* offset, uint64_t a, uint64_t b) {
-  const uint64_t of_a = offset[a + 1] - offset[a], of_b = offset[b + 1] - offset[b];
-  return of_a > of_b || (of_a == of_b && a < b);
-}
 
 // Counts the neighbours of higher rank of every vertex. `above` is 0 before. Reads all edges once.
 template <class Id, class Source> WB_FN void triangles_order(const wb_triangles& p, const Source& source) {
@@ -42,7 +35,7 @@ template <class Id, class Source> WB_FN void triangles_order(const wb_triangles&
           }
           scanned += count;
           for_each_edge(edges, reader, begin, count, static_cast<Id>(v), [&](Id u, Id n) {
-            if (!is_valid_edge(edges, n, p.vertices, bad) || !ranks_above(offset, n, u)) return;
+            if (!is_valid_edge(edges, n, p.vertices, bad) || !ranks_above(n, degree_in(offset, n), u, degree_in(offset, u))) return;
             if constexpr (warp::width == 1) {
               ++own;  // the only lane reads a list of its own
             } else {
@@ -61,12 +54,6 @@ template <class Id, class Source> WB_FN void triangles_order(const wb_triangles&
   publish(sums, p.report);
 }
 
-// Returns the run from `begin` to `end`, or to the next multiple of `piece_edges` before it.
-WB_FN run run_to_cut(uint64_t begin, uint64_t end) {
-  const uint64_t cut = (begin / piece_edges + 1) * piece_edges;
-  return run{begin, begin < end ? static_cast<uint32_t>((end < cut ? end : cut) - begin) : 0};
-}
-
 // One warp that counts triangles.
 template <class Id, class Session> class triangle_counter {
  public:
@@ -80,11 +67,11 @@ template <class Id, class Session> class triangle_counter {
     const uint64_t before = found;
     // A list that exceeds a marker is marked part by part. A vertex that closes a triangle ranks higher than the one whose list has
     // it, so it is in the same part or in one before.
-    for (run part = run_to_cut(first, last); part.count; part = run_to_cut(part.first + part.count, last)) {
-      mark(marks, part);
+    for (uint64_t part = first; part < last; part = part_end(part, last)) {
+      mark(marks, part, part_end(part, last));
       walk(marks, marks);
-      for (run later = run_to_cut(part.first + part.count, last); later.count; later = run_to_cut(later.first + later.count, last)) {
-        mark(lists, later);
+      for (uint64_t later = part_end(part, last); later < last; later = part_end(later, last)) {
+        mark(lists, later, part_end(later, last));
         walk(lists, marks);
       }
     }
@@ -95,36 +82,31 @@ template <class Id, class Session> class triangle_counter {
   uint64_t found = 0, scanned = 0, bad = 0;  // of this lane
 
  private:
-  // Fills a set with a run of neighbours.
-  WB_FN void mark(marker<Id>& set, run r) {
-    set.reset(r.count);
-    // The lanes share the run.
-    if (warp::lane() != 0) r.count = 0;
-    scanned += r.count;
-    for_each_edge(edges_, reader_, r.first, r.count, Id{0}, [&](Id, Id n) {
-      if (is_valid_edge(edges_, n, vertices_, bad)) set.insert(n);
-    });
+  // Fills a set with a part of a list.
+  WB_FN void mark(marker<Id>& set, uint64_t begin, uint64_t end) {
+    set.reset(static_cast<uint32_t>(end - begin));
+    while (begin < end) {
+      const run r = run_to_cut(begin, end);
+      // The lanes share the run.
+      const uint32_t count = warp::lane() == 0 ? r.count : 0;
+      scanned += count;
+      for_each_edge(edges_, reader_, r.first, count, Id{0}, [&](Id, Id n) {
+        if (is_valid_edge(edges_, n, vertices_, bad)) set.insert(n);
+      });
+      begin += r.count;
+    }
     warp::sync(warp::full());
   }
 
   // Reads the neighbours of higher rank of each vertex in `lists`, and counts those in `marks`.
   WB_FN void walk(const marker<Id>& lists, const marker<Id>& marks) {
-    const warp::mask_t all = warp::full();
-    // With one lane to a warp no other lane keeps reads in flight: request lists this many slots ahead.
-    constexpr uint32_t ahead = session_traits<Session>::stored && warp::width < 32 ? 32 : 0;
-    for (uint32_t slot = 0; slot < lists.size() + ahead; slot += warp::width) {
-      if constexpr (ahead > 0) {
-        const Id soon = lists.at(slot + warp::lane());
-        if (soon != marks.empty && above_[soon]) edges_.prefetch(offset_[soon], above_[soon]);
-        if (slot < ahead) continue;
-      }
-      const Id y = lists.at(slot - ahead + warp::lane());
-      uint64_t begin = 0, end = 0;
-      if (y != marks.empty) {
-        begin = offset_[y];
-        end = begin + above_[y];
-      }
-      while (warp::any(all, begin < end)) {
+    auto soon = [&](Id y) {
+      if (above_[y]) edges_.prefetch(offset_[y], above_[y]);
+    };
+    for_each_key<Session>(lists, soon, [&](bool has, Id y) {
+      uint64_t begin = has ? offset_[y] : 0;
+      const uint64_t end = has ? begin + above_[y] : 0;
+      while (warp::any(warp::full(), begin < end)) {
         const run r = run_to_cut(begin, end);
         scanned += r.count;
         for_each_edge(edges_, reader_, r.first, r.count, y, [&](Id v, Id n) {
@@ -135,7 +117,7 @@ template <class Id, class Session> class triangle_counter {
         });
         begin += r.count;
       }
-    }
+    });
   }
 
   const uint64_t* offset_;
@@ -173,14 +155,14 @@ template <class Id, class Source> WB_FN void triangles_count(const wb_triangles&
 }  // namespace graph
 }  // namespace warpbell
 
-#define WB_TRIANGLES_EDGES(ID, SUFFIX, SOURCE)                                                      \
-  WB_GRAPH_KERNEL wb_triangles_order_##SUFFIX(WB_PARAM wb_triangles p, WB_PARAM SOURCE edges) {    \
-    warpbell::graph::triangles_order<ID>(p, edges);                                                \
-  }                                                                                                 \
-  WB_EXPORT(wb_triangles_order_##SUFFIX)                                                           \
-  WB_GRAPH_KERNEL wb_triangles_count_##SUFFIX(WB_PARAM wb_triangles p, WB_PARAM SOURCE edges) {     \
-    warpbell::graph::triangles_count<ID>(p, edges);                                                 \
-  }                                                                                                 \
+#define WB_TRIANGLES_EDGES(ID, SUFFIX, SOURCE)                                                  \
+  WB_GRAPH_KERNEL wb_triangles_order_##SUFFIX(WB_PARAM wb_triangles p, WB_PARAM SOURCE edges) { \
+    warpbell::graph::triangles_order<ID>(p, edges);                                             \
+  }                                                                                             \
+  WB_EXPORT(wb_triangles_order_##SUFFIX)                                                        \
+  WB_GRAPH_KERNEL wb_triangles_count_##SUFFIX(WB_PARAM wb_triangles p, WB_PARAM SOURCE edges) { \
+    warpbell::graph::triangles_count<ID>(p, edges);                                             \
+  }                                                                                             \
   WB_EXPORT(wb_triangles_count_##SUFFIX)
 
 WB_TRIANGLES_EDGES(uint32_t, pointer_u32, warpbell::graph::pointer_source<uint32_t>)

@@ -197,6 +197,8 @@ impl StoredGraph {
             out,
             inward,
             weighted,
+            // The low half of a word has the lower vertices, as in words of 32 bits.
+            loops: (!self.loops.is_empty()).then(|| place::device(engine, &self.loops)).transpose()?,
             connected: parallel::sum(isolated.len(), |i| u64::from(isolated[i].count_zeros())),
             isolated: place::device(engine, &isolated)?,
             launch_limit: DEFAULT_LAUNCH_LIMIT,

@@ -9,15 +9,20 @@
 
 mod bfs;
 mod components;
+mod cores;
+mod neighbourhood;
 mod pagerank;
 mod rules;
 mod sssp;
-mod triangles;
 
 #[cfg(feature = "internals")]
 pub use bfs::{UNREACHED, bfs, bfs_parents, breadth_first};
 #[cfg(feature = "internals")]
 pub use components::{components, connected_components};
+#[cfg(feature = "internals")]
+pub use cores::{core_numbers, cores};
+#[cfg(feature = "internals")]
+pub use neighbourhood::{arcs_between_neighbours, clustering, triangles};
 #[cfg(feature = "internals")]
 pub use pagerank::{PageRank, pagerank, pagerank_after, pagerank_reference};
 #[cfg(feature = "internals")]
@@ -25,8 +30,6 @@ pub use sssp::{
     Distances, REAL_TOLERANCE_DOUBLE, REAL_TOLERANCE_SINGLE, ROUNDED_WEIGHTS_TOLERANCE, dijkstra, dijkstra_real, sssp,
     sssp_of_exact_weights,
 };
-#[cfg(feature = "internals")]
-pub use triangles::{triangles, triangles_of_vertices};
 
 use super::csr::Csr;
 use super::names::VertexName;
@@ -179,6 +182,26 @@ pub enum VerifyError {
         /// Total of the result.
         found: u64,
         /// A third of the sum of the counts.
+        expected: u64,
+    },
+    /// Clustering: a wrong coefficient.
+    #[error("vertex {vertex}: clustering coefficient {found}, merged neighbour lists have {expected}")]
+    Coefficient {
+        /// Vertex.
+        vertex: VertexName<'static>,
+        /// Its coefficient in the result.
+        found: f64,
+        /// Right coefficient.
+        expected: f64,
+    },
+    /// Cores: a wrong core number.
+    #[error("vertex {vertex}: core number {found}, serial peeling has {expected}")]
+    Core {
+        /// Vertex.
+        vertex: VertexName<'static>,
+        /// Its core number in the result.
+        found: u64,
+        /// Right core number.
         expected: u64,
     },
     /// Shortest paths: integer distances for real weights.
