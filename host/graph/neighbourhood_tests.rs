@@ -37,7 +37,7 @@ fn dense_shapes() -> Vec<Shape> {
 /// Places a shape for all algorithms here, in memory or on storage.
 fn placed(i: usize, csr: &Csr) -> GraphOnEngine {
     let (engine, needs) = (testing::cpu(), PlacementOptions::CLUSTERING);
-    let placement = if i % 2 == 0 { Placement::Gpu } else { on_storage(&engine, csr, needs, "") };
+    let placement = if i.is_multiple_of(2) { Placement::Gpu } else { on_storage(&engine, csr, needs, "") };
     GraphOnEngine::place(&engine, csr, placement, needs).unwrap()
 }
 
@@ -197,7 +197,7 @@ fn random_graphs_are_those_of_networkx() {
         for keep_self_loops in [false, true] {
             let options = LoadOptions::default().orientation(orientation).keep_self_loops(keep_self_loops);
             let mut csr = import::load(&folder.path().join("g.v"), &options).unwrap().csr;
-            if i % 3 != 0 {
+            if !i.is_multiple_of(3) {
                 hub::order_by_degree(&mut csr);
             }
             let graph = placed(i / 2, &csr);
