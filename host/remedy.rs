@@ -19,6 +19,8 @@ pub enum Remedy {
     /// Permit that this file or device is overwritten, by an [`OverwritePolicy`](crate::storage::OverwritePolicy) that
     /// names it.
     Overwrite(PathBuf),
+    /// Load the graph as undirected ([`Orientation`](crate::graph::Orientation)).
+    LoadUndirected,
     /// Import the graph again, with weights ([`WeightMode`](crate::graph::WeightMode)).
     StoreWeights,
     /// Accept the risk of using the device without an IOMMU, by name (`unsafe-no-iommu` in a device specification).
@@ -55,6 +57,7 @@ impl fmt::Display for Remedy {
             Self::Step(words) => f.write_str(words),
             Self::UseGpu => f.write_str("use a GPU engine"),
             Self::Overwrite(path) => write!(f, "permit overwriting {}", path.display()),
+            Self::LoadUndirected => f.write_str("load it as undirected"),
             Self::StoreWeights => f.write_str("import it with weights"),
             Self::AcceptNoIommu => f.write_str("accept the risk with the device option unsafe-no-iommu"),
             Self::Bind { function, rehearse: false } => write!(f, "bind {function} to vfio-pci"),

@@ -162,6 +162,26 @@ pub enum GraphCommand {
         #[command(flatten)]
         graph: GraphArgs,
     },
+    /// Triangle counting: all triangles of an undirected graph, and those of each vertex
+    #[command(
+        after_help = "Examples:\n  warpbell graph tc kron:16\n  warpbell graph tc links.el --undirected --out triangles.txt"
+    )]
+    Tc {
+        #[command(flatten)]
+        graph: GraphArgs,
+    },
+    /// Local clustering coefficient of each vertex
+    #[command(after_help = "Example:\n  warpbell graph lcc kron:16 --out coefficients.txt")]
+    Lcc {
+        #[command(flatten)]
+        graph: GraphArgs,
+    },
+    /// K-core decomposition: the core number of each vertex
+    #[command(after_help = "Example:\n  warpbell graph kcore kron:18 --out cores.txt")]
+    Kcore {
+        #[command(flatten)]
+        graph: GraphArgs,
+    },
     /// Single-source shortest paths by edge weight
     #[command(
         after_help = "Examples:\n  warpbell graph sssp roads.wel --source 1\n  warpbell graph sssp kron:16 --weights reals --sources 8"

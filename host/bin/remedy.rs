@@ -39,6 +39,7 @@ pub fn in_options(remedy: &Remedy) -> String {
     match remedy {
         Remedy::UseGpu => "use --engine gpu".to_owned(),
         Remedy::Overwrite(path) => format!("give --yes-destroy {}", path.display()),
+        Remedy::LoadUndirected => "give --undirected (for a stored graph, to graph import)".to_owned(),
         Remedy::StoreWeights => "import it with weights (graph import --weights integers, reals or input)".to_owned(),
         Remedy::AcceptNoIommu => "accept the risk with --unsafe-no-iommu".to_owned(),
         Remedy::Bind { function, rehearse: false } => format!("warpbell nvme bind {function}"),

@@ -354,7 +354,7 @@ fn wrong_calls_are_errors() {
 }
 
 /// Returns a placement on a device in memory that just holds the graph, with a cache for a quarter of its edges.
-fn on_storage(engine: &Engine, csr: &Csr, needs: PlacementOptions, spec: &str) -> Placement {
+pub(super) fn on_storage(engine: &Engine, csr: &Csr, needs: PlacementOptions, spec: &str) -> Placement {
     let bytes = GraphOnEngine::plan(csr, needs).bytes().next_multiple_of(4096);
     let drive = Drive::open(&format!("soft:mem:{bytes}{spec}")).unwrap();
     let volume = Volume::on(engine, [drive]).queues(2).depth(64).build().unwrap();
@@ -381,13 +381,16 @@ fn every_shape_on_storage() {
     }
 }
 
-fn run_all(graph: &GraphOnEngine) -> [Result<(), GraphError>; 4] {
+fn run_all(graph: &GraphOnEngine) -> [Result<(), GraphError>; 7] {
     [
         bfs(graph, 0, &BfsOptions::default()).map(drop),
         // The neighbours in memory alone would connect all vertices.
         components(graph, &ComponentsOptions { rounds: 0, giant: 2.0 }).map(drop),
         pagerank(graph, &PageRankOptions::default()).map(drop),
         sssp(graph, 0, &SsspOptions::default()).map(drop),
+        triangles(graph).map(drop),
+        clustering(graph).map(drop),
+        cores(graph).map(drop),
     ]
 }
 
@@ -439,6 +442,12 @@ fn verify_all(csr: &Csr, graph: &GraphOnEngine, source: u64) {
     assert!(ranked.converged);
     let transpose = csr.directed().then(|| csr.transpose());
     verify::pagerank(csr, transpose.as_ref(), verify::PageRank::default(), &ranked.rank).unwrap();
+    if !csr.directed() {
+        let counted = triangles(graph).unwrap();
+        verify::triangles(csr, &counted.triangles, counted.total).unwrap();
+    }
+    verify::clustering(csr, transpose.as_ref(), &clustering(graph).unwrap().coefficient).unwrap();
+    verify::cores(csr, transpose.as_ref(), &cores(graph).unwrap().core).unwrap();
     let distances = sssp(graph, source, &SsspOptions::default()).unwrap().distance;
     match &distances {
         Distances::Integer(d) => verify::sssp(csr, source, verify::Distances::U64(d)).unwrap(),

@@ -75,6 +75,12 @@ pub enum GraphError {
         /// The algorithm that reads it.
         algorithm: &'static str,
     },
+    /// The algorithm is one of undirected graphs, and the graph is directed.
+    #[error("{algorithm} is defined for undirected graphs, and this graph is directed")]
+    Directed {
+        /// Name of the algorithm.
+        algorithm: &'static str,
+    },
     /// The graph could not be written to storage, or the cache could not be emptied or filled.
     #[error(transparent)]
     Storage(#[from] StorageError),
@@ -160,6 +166,7 @@ impl Remedies for GraphError {
             Self::Occupied { device, .. } => {
                 vec![Remedy::step("choose another device"), Remedy::Overwrite(device.clone())]
             }
+            Self::Directed { .. } => vec![Remedy::LoadUndirected],
             Self::Memory(e) => e.remedies(),
             Self::Engine(e) => e.remedies(),
             Self::Run(e) => e.remedies(),
@@ -198,10 +205,10 @@ impl fmt::Display for Placement {
 /// Parts of a graph to place. An algorithm that needs a missing part fails with [`GraphError::NotPlaced`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlacementOptions {
-    /// True to place neighbour lists: for breadth-first search, components, and PageRank of undirected graphs.
+    /// True to place neighbour lists: for all algorithms but shortest paths, and PageRank of directed graphs.
     pub lists: bool,
-    /// True to place in-neighbour lists of a directed graph: for PageRank, and for bottom-up steps of breadth-first
-    /// search.
+    /// True to place in-neighbour lists of a directed graph: for PageRank, clustering coefficients and cores, and for
+    /// bottom-up steps of breadth-first search.
     pub inward: bool,
     /// True to place lists of neighbours with weights: for shortest paths.
     pub weighted: bool,
@@ -216,6 +223,12 @@ impl PlacementOptions {
     pub const PAGERANK: Self = Self { lists: true, inward: true, weighted: false };
     /// Parts for shortest paths.
     pub const SSSP: Self = Self { lists: false, inward: false, weighted: true };
+    /// Parts for triangle counting.
+    pub const TRIANGLES: Self = Self { lists: true, inward: false, weighted: false };
+    /// Parts for local clustering coefficients.
+    pub const CLUSTERING: Self = Self { lists: true, inward: true, weighted: false };
+    /// Parts for k-core decomposition.
+    pub const CORES: Self = Self { lists: true, inward: true, weighted: false };
     /// Parts for all algorithms.
     pub const ALL: Self = Self { lists: true, inward: true, weighted: true };
 
@@ -332,6 +345,13 @@ pub(super) struct Lists {
     pub edges: Option<EdgeStore>,
 }
 
+/// In-lists of a directed graph.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InLists<'a> {
+    pub lists: &'a Lists,
+    pub edges: &'a EdgeStore,
+}
+
 /// Neighbours with weights, interleaved so that one page holds both.
 #[derive(Clone, Debug)]
 pub(super) struct Weighted {
@@ -381,6 +401,8 @@ pub struct GraphOnEngine {
     pub(super) order: Option<PlacedOrder>,
     /// Bitmap of vertices without edges, and of bits past the last vertex.
     pub(super) isolated: Region,
+    /// Bitmap of vertices with an edge to themselves, or `None` if there are none.
+    pub(super) loops: Option<Region>,
     /// Number of vertices that have edges, as far as is known.
     pub(super) connected: u64,
     pub(super) launch_limit: Duration,
@@ -476,6 +498,23 @@ impl GraphOnEngine {
 
     pub(super) fn id_bytes(&self) -> usize {
         if self.wide { 8 } else { 4 }
+    }
+
+    /// Returns the address of the bitmap of vertices with an edge to themselves, or null.
+    pub(super) fn loops_address(&self) -> u64 {
+        self.loops.as_ref().map_or(0, Region::address)
+    }
+
+    /// Returns the out-lists' edges, and the in-lists with their edges if the graph is directed.
+    pub(super) fn both_lists(&self, algorithm: &'static str) -> Result<(&EdgeStore, Option<InLists<'_>>), GraphError> {
+        let missing = |missing| GraphError::NotPlaced { missing, algorithm };
+        let out = self.out.edges.as_ref().ok_or(missing("neighbour lists"))?;
+        if !self.directed {
+            return Ok((out, None));
+        }
+        let lists = self.inward.as_ref().ok_or(missing("in-neighbour lists"))?;
+        let edges = lists.edges.as_ref().ok_or(missing("in-neighbour lists"))?;
+        Ok((out, Some(InLists { lists, edges })))
     }
 
     /// Returns the part of a kernel's name that tells the width of its identifiers.

@@ -1,7 +1,9 @@
 //! A graph with its identifiers, as programs hold it: one handle for all algorithms.
 
 use super::bfs::{Bfs, BfsOnEngine, BfsOptions, BfsResult};
+use super::clustering::{Clustering, ClusteringOnEngine, ClusteringResult};
 use super::components::{Components, ComponentsOnEngine, ComponentsOptions, ComponentsResult};
+use super::cores::{Cores, CoresOnEngine, CoresResult};
 use super::csr::Csr;
 use super::edges::{GraphError, GraphOnEngine, Placement, PlacementOptions};
 use super::hub;
@@ -12,6 +14,7 @@ use super::pagerank::{PageRank, PageRankOnEngine, PageRankOptions, PageRankResul
 use super::shape::GraphShape;
 use super::sssp::{Sssp, SsspOnEngine, SsspOptions, SsspResult};
 use super::stored::{GraphName, GraphToStore, StoredGraph};
+use super::triangles::{Triangles, TrianglesOnEngine, TrianglesResult};
 use crate::engine::Engine;
 use crate::storage::Cache;
 use std::sync::Arc;
@@ -237,6 +240,54 @@ impl Graph {
     /// As for [`Sssp::new`] and [`Sssp::run_on_device`].
     pub fn sssp_on_device(&self, source: u64, options: &SsspOptions) -> Result<SsspOnEngine, GraphError> {
         Sssp::new(&self.on_engine, options)?.run_on_device(source)
+    }
+
+    /// Counts the triangles of each vertex, and all triangles. The graph has to be undirected.
+    ///
+    /// # Errors
+    /// As for [`Triangles::new`] and [`Triangles::run`].
+    pub fn triangles(&self) -> Result<TrianglesResult, GraphError> {
+        Triangles::new(&self.on_engine)?.run()
+    }
+
+    /// Counts the triangles of each vertex, and leaves the counts in the engine's memory.
+    ///
+    /// # Errors
+    /// As for [`Triangles::new`] and [`Triangles::run_on_device`].
+    pub fn triangles_on_device(&self) -> Result<TrianglesOnEngine, GraphError> {
+        Triangles::new(&self.on_engine)?.run_on_device()
+    }
+
+    /// Computes the local clustering coefficient of each vertex: see [`clustering`](super::clustering()).
+    ///
+    /// # Errors
+    /// As for [`Clustering::new`] and [`Clustering::run`].
+    pub fn clustering(&self) -> Result<ClusteringResult, GraphError> {
+        Clustering::new(&self.on_engine)?.run()
+    }
+
+    /// Computes the local clustering coefficients, and leaves them in the engine's memory.
+    ///
+    /// # Errors
+    /// As for [`Clustering::new`] and [`Clustering::run_on_device`].
+    pub fn clustering_on_device(&self) -> Result<ClusteringOnEngine, GraphError> {
+        Clustering::new(&self.on_engine)?.run_on_device()
+    }
+
+    /// Computes the core number of each vertex: see [`cores`](super::cores()).
+    ///
+    /// # Errors
+    /// As for [`Cores::new`] and [`Cores::run`].
+    pub fn cores(&self) -> Result<CoresResult, GraphError> {
+        Cores::new(&self.on_engine)?.run()
+    }
+
+    /// Computes the core numbers, and leaves them in the engine's memory.
+    ///
+    /// # Errors
+    /// As for [`Cores::new`] and [`Cores::run_on_device`].
+    pub fn cores_on_device(&self) -> Result<CoresOnEngine, GraphError> {
+        Cores::new(&self.on_engine)?.run_on_device()
     }
 }
 

@@ -1,10 +1,11 @@
-//! Facts that a result shows at a glance: the farthest vertex, how many vertices are how far, the largest components, the
-//! highest ranks.
+//! Facts that a result shows at a glance: the farthest vertex, how many vertices are how far, the largest components and
+//! cores, the highest ranks, the most triangles.
 
 use super::verify::Distances;
 use crate::graph::parallel;
 use serde::Serialize;
 use std::cmp::{Ordering, Reverse};
+use std::collections::BTreeMap;
 
 /// Returns the number of vertices at each depth, from depth 0 on. Vertices of depth [`UNREACHED`](super::UNREACHED) are
 /// not counted.
@@ -82,6 +83,22 @@ pub fn highest_ranks(ranks: &[f64], count: usize) -> Vec<(u64, f64)> {
     first(ranks, count, |a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)))
 }
 
+/// Returns the `count` vertices with the most triangles, and their numbers, the most first. Of vertices with as many, the
+/// smaller one comes first.
+pub fn most_triangles(triangles: &[u64], count: usize) -> Vec<(u64, u64)> {
+    let triangles = parallel::map(triangles.len(), |v| (v as u64, triangles[v]));
+    first(triangles, count, |a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)))
+}
+
+/// Returns the `count` largest core numbers, the largest first, each with the number of vertices that have it.
+pub fn largest_cores(cores: &[u64], count: usize) -> Vec<(u64, u64)> {
+    let mut vertices: BTreeMap<u64, u64> = BTreeMap::new();
+    for core in cores {
+        *vertices.entry(*core).or_default() += 1;
+    }
+    vertices.into_iter().rev().take(count).collect()
+}
+
 /// Returns the first `count` items in this order.
 fn first<T: Send>(mut items: Vec<T>, count: usize, order: impl Fn(&T, &T) -> Ordering + Sync) -> Vec<T> {
     if count == 0 {
@@ -138,6 +155,13 @@ mod tests {
         assert_eq!(largest_components(&labels, 0), []);
         assert_eq!(largest_components(&labels, 9).len(), 4);
         assert_eq!(largest_components(&[7], 9), [], "a label that is no vertex");
+    }
+
+    #[test]
+    fn the_largest_cores_and_counts_come_first() {
+        assert_eq!(largest_cores(&[1, 3, 0, 1, 3, 3], 2), [(3, 3), (1, 2)]);
+        assert_eq!(largest_cores(&[], 2), []);
+        assert_eq!(most_triangles(&[1, 3, 0, 3], 3), [(1, 3), (3, 3), (0, 1)]);
     }
 
     proptest! {

@@ -14,12 +14,15 @@ use std::time::Duration;
 
 crate::engine::plain!(
     params::Bfs,
+    params::Clustering,
     params::Components,
     params::Order,
+    params::Core,
     params::Pagerank,
     params::Partition,
     params::QueueOrder,
-    params::Sssp
+    params::Sssp,
+    params::Triangles
 );
 
 impl Report {
@@ -66,6 +69,16 @@ impl Launcher {
 
     pub(super) fn sums_address(&self) -> u64 {
         self.sums.address()
+    }
+
+    /// Returns the number of blocks of a launch.
+    pub(super) fn blocks(&self) -> usize {
+        self.grid.blocks as usize
+    }
+
+    /// Returns the number of warps of a launch.
+    pub(super) fn warps(&self) -> usize {
+        self.grid.blocks as usize * (self.grid.threads / self.engine.warp_width()) as usize
     }
 
     pub(super) fn report_address(&self) -> u64 {

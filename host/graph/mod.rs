@@ -47,12 +47,15 @@ pub use names::{NameFault, Names, NamesError};
 internal!(names::{LONGEST_VERTEX_NAME, VertexName});
 
 mod bfs;
+mod clustering;
 mod components;
+mod cores;
 mod edges;
 mod external;
 mod failure;
 mod handle;
 mod launch;
+mod neighbourhood;
 mod occupied;
 mod order;
 mod packed;
@@ -66,13 +69,17 @@ mod placed_lists;
 mod shape;
 mod sssp;
 pub mod stored;
+mod triangles;
 mod vertex_values;
 
 pub use bfs::{Bfs, BfsOnEngine, BfsOptions, BfsResult, Direction, LevelReport, UNREACHED, bfs};
+pub use clustering::{Clustering, ClusteringOnEngine, ClusteringResult, clustering};
 pub use components::{Components, ComponentsOnEngine, ComponentsOptions, ComponentsResult, PhaseReport, components};
+pub use cores::{CoreReport, Cores, CoresOnEngine, CoresResult, cores};
 pub use edges::{GraphError, GraphOnEngine, Placement, PlacementOptions};
 internal!(edges::DEFAULT_LAUNCH_LIMIT);
 pub use handle::Graph;
+pub use neighbourhood::CountReport;
 pub use pagerank::{
     IterationReport, LEAST_TOLERANCE, PageRank, PageRankOnEngine, PageRankOptions, PageRankResult, pagerank,
 };
@@ -80,9 +87,12 @@ pub use placed_lists::{PlacedLists, PlacedNeighbours};
 internal!(quoting::split_fields);
 internal!(shape::GraphShape);
 pub use sssp::{BucketReport, Distances, Sssp, SsspOnEngine, SsspOptions, SsspResult, sssp};
+pub use triangles::{Triangles, TrianglesOnEngine, TrianglesResult, triangles};
 pub use vertex_values::VertexValues;
 
 #[cfg(test)]
 mod algorithm_tests;
+#[cfg(test)]
+mod neighbourhood_tests;
 #[cfg(test)]
 mod on_device_tests;

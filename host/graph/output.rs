@@ -67,6 +67,12 @@ pub enum Values<'a> {
     Ranks32(&'a [f32]),
     /// Ranks in double precision.
     Ranks64(&'a [f64]),
+    /// Triangles of each vertex.
+    Triangles(&'a [u64]),
+    /// Clustering coefficients.
+    Coefficients(&'a [f64]),
+    /// Core numbers.
+    Cores(&'a [u64]),
 }
 
 impl Values<'_> {
@@ -77,7 +83,8 @@ impl Values<'_> {
             Self::Components(v) => v.len(),
             Self::WideComponents(v) => v.len(),
             Self::Ranks32(v) => v.len(),
-            Self::Ranks64(v) => v.len(),
+            Self::Ranks64(v) | Self::Coefficients(v) => v.len(),
+            Self::Triangles(v) | Self::Cores(v) => v.len(),
         }
     }
 
@@ -88,6 +95,9 @@ impl Values<'_> {
             Self::Distances(_) => "distance",
             Self::Components(_) | Self::WideComponents(_) => "component",
             Self::Ranks32(_) | Self::Ranks64(_) => "rank",
+            Self::Triangles(_) => "triangles",
+            Self::Coefficients(_) => "coefficient",
+            Self::Cores(_) => "core",
         }
     }
 
@@ -109,10 +119,10 @@ impl Values<'_> {
             Self::Depths(d) if d[v] == UNREACHED => text.write_str(UNREACHED_TEXT)?,
             Self::Distances(d) if !d.reached(v) => text.write_str(UNREACHED_TEXT)?,
             Self::Depths(d) | Self::Distances(Distances::U32(d)) => write!(text, "{}", d[v])?,
-            Self::Distances(Distances::U64(d)) => write!(text, "{}", d[v])?,
+            Self::Distances(Distances::U64(d)) | Self::Triangles(d) | Self::Cores(d) => write!(text, "{}", d[v])?,
             // Real numbers are written in the shortest form that loses nothing.
             Self::Distances(Distances::F32(d)) | Self::Ranks32(d) => write!(text, "{}", d[v])?,
-            Self::Distances(Distances::F64(d)) | Self::Ranks64(d) => write!(text, "{}", d[v])?,
+            Self::Distances(Distances::F64(d)) | Self::Ranks64(d) | Self::Coefficients(d) => write!(text, "{}", d[v])?,
             Self::Components(c) => form.append(&ids.id(c[v].into()), text)?,
             Self::WideComponents(c) => form.append(&ids.id(c[v]), text)?,
         }

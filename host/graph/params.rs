@@ -6,6 +6,7 @@ pub const GRAPH_BLOCKS_PER_PROCESSOR: u32 = 4;
 pub const GRAPH_PIECE_EDGES: u64 = 1024;
 pub const PACKED_GROUP_EDGES: usize = 32;
 pub const GRAPH_HUBS: u32 = 4;
+pub const GRAPH_MARKER_SLOTS: usize = 2048;
 pub const GRAPH_SUMS: usize = 6;
 pub const GRAPH_BAD_EDGES: usize = 5;
 #[repr(C)]
@@ -384,4 +385,127 @@ const _: () = {
     ["Offset of field: Pagerank::damping"][offset_of!(Pagerank, damping) - 88usize];
     ["Offset of field: Pagerank::backward"][offset_of!(Pagerank, backward) - 96usize];
     ["Offset of field: Pagerank::reserved"][offset_of!(Pagerank, reserved) - 100usize];
+};
+pub const TRIANGLES_FOUND: usize = 0;
+pub const TRIANGLES_SCANNED: usize = 1;
+pub const TRIANGLES_TAKEN: usize = 2;
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
+pub struct Triangles {
+    pub offset: u64,
+    pub tile: u64,
+    pub above: u64,
+    pub found: u64,
+    pub markers: u64,
+    pub sums: u64,
+    pub report: u64,
+    pub vertices: u64,
+    pub edges: u64,
+    pub first: u64,
+    pub last: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Triangles"][size_of::<Triangles>() - 88usize];
+    ["Alignment of Triangles"][align_of::<Triangles>() - 8usize];
+    ["Offset of field: Triangles::offset"][offset_of!(Triangles, offset) - 0usize];
+    ["Offset of field: Triangles::tile"][offset_of!(Triangles, tile) - 8usize];
+    ["Offset of field: Triangles::above"][offset_of!(Triangles, above) - 16usize];
+    ["Offset of field: Triangles::found"][offset_of!(Triangles, found) - 24usize];
+    ["Offset of field: Triangles::markers"][offset_of!(Triangles, markers) - 32usize];
+    ["Offset of field: Triangles::sums"][offset_of!(Triangles, sums) - 40usize];
+    ["Offset of field: Triangles::report"][offset_of!(Triangles, report) - 48usize];
+    ["Offset of field: Triangles::vertices"][offset_of!(Triangles, vertices) - 56usize];
+    ["Offset of field: Triangles::edges"][offset_of!(Triangles, edges) - 64usize];
+    ["Offset of field: Triangles::first"][offset_of!(Triangles, first) - 72usize];
+    ["Offset of field: Triangles::last"][offset_of!(Triangles, last) - 80usize];
+};
+pub const CORE_ITEMS: usize = 0;
+pub const CORE_IN_ITEMS: usize = 1;
+pub const CORE_PEELED: usize = 2;
+pub const CORE_SCANNED: usize = 3;
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
+pub struct Core {
+    pub offset: u64,
+    pub in_offset: u64,
+    pub loops: u64,
+    pub read: u64,
+    pub degree: u64,
+    pub remaining: u64,
+    pub peeled: u64,
+    pub queue: u64,
+    pub queue_next: u64,
+    pub in_queue_next: u64,
+    pub items: u64,
+    pub level: u64,
+    pub sums: u64,
+    pub report: u64,
+    pub vertices: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Core"][size_of::<Core>() - 120usize];
+    ["Alignment of Core"][align_of::<Core>() - 8usize];
+    ["Offset of field: Core::offset"][offset_of!(Core, offset) - 0usize];
+    ["Offset of field: Core::in_offset"][offset_of!(Core, in_offset) - 8usize];
+    ["Offset of field: Core::loops"][offset_of!(Core, loops) - 16usize];
+    ["Offset of field: Core::read"][offset_of!(Core, read) - 24usize];
+    ["Offset of field: Core::degree"][offset_of!(Core, degree) - 32usize];
+    ["Offset of field: Core::remaining"][offset_of!(Core, remaining) - 40usize];
+    ["Offset of field: Core::peeled"][offset_of!(Core, peeled) - 48usize];
+    ["Offset of field: Core::queue"][offset_of!(Core, queue) - 56usize];
+    ["Offset of field: Core::queue_next"][offset_of!(Core, queue_next) - 64usize];
+    ["Offset of field: Core::in_queue_next"][offset_of!(Core, in_queue_next) - 72usize];
+    ["Offset of field: Core::items"][offset_of!(Core, items) - 80usize];
+    ["Offset of field: Core::level"][offset_of!(Core, level) - 88usize];
+    ["Offset of field: Core::sums"][offset_of!(Core, sums) - 96usize];
+    ["Offset of field: Core::report"][offset_of!(Core, report) - 104usize];
+    ["Offset of field: Core::vertices"][offset_of!(Core, vertices) - 112usize];
+};
+pub const CLUSTERING_FOUND: usize = 0;
+pub const CLUSTERING_SCANNED: usize = 1;
+pub const CLUSTERING_TAKEN: usize = 2;
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
+pub struct Clustering {
+    pub offset: u64,
+    pub in_offset: u64,
+    pub loops: u64,
+    pub neighbours: u64,
+    pub arcs: u64,
+    pub marks: u64,
+    pub lists: u64,
+    pub pairs: u64,
+    pub turn: u64,
+    pub coefficient: u64,
+    pub sums: u64,
+    pub report: u64,
+    pub vertices: u64,
+    pub first: u64,
+    pub last: u64,
+    pub blocks: u32,
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Clustering"][size_of::<Clustering>() - 128usize];
+    ["Alignment of Clustering"][align_of::<Clustering>() - 8usize];
+    ["Offset of field: Clustering::offset"][offset_of!(Clustering, offset) - 0usize];
+    ["Offset of field: Clustering::in_offset"][offset_of!(Clustering, in_offset) - 8usize];
+    ["Offset of field: Clustering::loops"][offset_of!(Clustering, loops) - 16usize];
+    ["Offset of field: Clustering::neighbours"][offset_of!(Clustering, neighbours) - 24usize];
+    ["Offset of field: Clustering::arcs"][offset_of!(Clustering, arcs) - 32usize];
+    ["Offset of field: Clustering::marks"][offset_of!(Clustering, marks) - 40usize];
+    ["Offset of field: Clustering::lists"][offset_of!(Clustering, lists) - 48usize];
+    ["Offset of field: Clustering::pairs"][offset_of!(Clustering, pairs) - 56usize];
+    ["Offset of field: Clustering::turn"][offset_of!(Clustering, turn) - 64usize];
+    ["Offset of field: Clustering::coefficient"][offset_of!(Clustering, coefficient) - 72usize];
+    ["Offset of field: Clustering::sums"][offset_of!(Clustering, sums) - 80usize];
+    ["Offset of field: Clustering::report"][offset_of!(Clustering, report) - 88usize];
+    ["Offset of field: Clustering::vertices"][offset_of!(Clustering, vertices) - 96usize];
+    ["Offset of field: Clustering::first"][offset_of!(Clustering, first) - 104usize];
+    ["Offset of field: Clustering::last"][offset_of!(Clustering, last) - 112usize];
+    ["Offset of field: Clustering::blocks"][offset_of!(Clustering, blocks) - 120usize];
+    ["Offset of field: Clustering::reserved"][offset_of!(Clustering, reserved) - 124usize];
 };

@@ -69,7 +69,9 @@ impl GraphOnEngine {
         placement: Placement,
         needs: PlacementOptions,
     ) -> Result<Self, GraphError> {
-        Self::place_lists(engine, csr, transposed(csr, needs).as_ref(), placement, needs)
+        let mut placed = Self::place_lists(engine, csr, transposed(csr, needs).as_ref(), placement, needs)?;
+        placed.loops = self_loops(engine, csr)?;
+        Ok(placed)
     }
 
     /// Checks that [`GraphOnEngine::place`] overwrites no foreign data on `volume`. Each device must hold no stored
@@ -86,7 +88,8 @@ impl GraphOnEngine {
         occupied::check(volume, &Self::plan(csr, needs), csr, || transposed(csr, needs).map(Cow::Owned), needs)
     }
 
-    /// Places a graph as [`GraphOnEngine::place`] does, with the in-lists given.
+    /// Places a graph as [`GraphOnEngine::place`] does, with the in-lists given. Self-loops are not looked for: the
+    /// neighbours of a partition's lists are not its vertices.
     pub(super) fn place_lists(
         engine: &Engine,
         csr: &Csr,
@@ -119,6 +122,7 @@ impl GraphOnEngine {
             weighted,
             order: None,
             isolated: device(engine, &isolated)?,
+            loops: None,
             connected,
             launch_limit: DEFAULT_LAUNCH_LIMIT,
         })
@@ -330,6 +334,16 @@ pub(super) fn isolated(out: &[u64], directed: bool, inward: Option<&[u64]>) -> V
             bits | u32::from(set) << bit
         })
     })
+}
+
+/// Returns a bitmap of the vertices with an edge to themselves, or `None` if there are none.
+fn self_loops(engine: &Engine, csr: &Csr) -> Result<Option<Region>, GraphError> {
+    let vertices = csr.vertices();
+    let bitmap = parallel::map(vertices.div_ceil(32) as usize, |word| {
+        let first = word as u64 * 32;
+        (first..vertices.min(first + 32)).fold(0u32, |bits, v| bits | u32::from(csr.has_self_loop(v)) << (v - first))
+    });
+    bitmap.iter().any(|word| *word != 0).then(|| device(engine, &bitmap)).transpose()
 }
 
 /// Returns, for each tile of edges, the vertex that holds the tile's first edge.

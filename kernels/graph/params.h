@@ -17,6 +17,8 @@
 // Hubs: neighbours of each vertex that are kept in memory, so that no edge is read for them. They are those of the highest degree,
 // the highest first.
 #define WB_GRAPH_HUBS 4u
+// Slots of a set of neighbours that a warp marks: twice a piece.
+#define WB_GRAPH_MARKER_SLOTS 2048u
 
 #define WB_GRAPH_SUMS 6u
 // Index of the last sum of every kernel: edges to vertices that do not exist.
@@ -242,6 +244,89 @@ typedef struct wb_pagerank {
   uint32_t reserved;
 } wb_pagerank;
 
+// --- triangles -------------------------------------------------------------------------------------------------------
+
+// Sums that a step reports.
+enum wb_triangles_sum {
+  WB_TRIANGLES_FOUND = 0,    // triangles
+  WB_TRIANGLES_SCANNED = 1,  // edges read
+  WB_TRIANGLES_TAKEN = 2     // vertices that warps have taken in this step, and some past the last
+};
+
+// Parameters of a step.
+typedef struct wb_triangles {
+  WB_POINTER(const uint64_t) offset;  // [vertices + 1]
+  WB_POINTER(const void) tile;        // for each tile of the edges the vertex of its first edge
+  WB_POINTER(uint32_t) above;         // [vertices]: neighbours of higher rank, which are the first ones of each list
+  WB_POINTER(uint64_t) found;         // [vertices]: triangles of each vertex
+  WB_POINTER(void) markers;           // for each warp two sets of WB_GRAPH_MARKER_SLOTS identifiers
+  WB_POINTER(wb_graph_counters) sums;
+  WB_POINTER(wb_graph_report) report;
+  uint64_t vertices;
+  uint64_t edges;
+  uint64_t first;  // vertices first..last are counted in this step
+  uint64_t last;
+} wb_triangles;
+
+// --- k-core decomposition --------------------------------------------------------------------------------------------
+
+// Sums that a step reports. `least` of the counters is the least degree of a vertex that remains.
+enum wb_core_sum {
+  WB_CORE_ITEMS = 0,     // items of the next queue
+  WB_CORE_IN_ITEMS = 1,  // items of the next queue of in-lists
+  WB_CORE_PEELED = 2,    // vertices in these queues; at the start, vertices with edges
+  WB_CORE_SCANNED = 3    // edges read
+};
+
+// Parameters of a step.
+typedef struct wb_core {
+  WB_POINTER(const uint64_t) offset;     // [vertices + 1]
+  WB_POINTER(const uint64_t) in_offset;  // [vertices + 1] of the in-edges of a directed graph, or null
+  WB_POINTER(const uint32_t) loops;      // bitmap of vertices with an edge to themselves, or null
+  WB_POINTER(const uint64_t) read;       // the offsets of the lists that this step reads: one of the two above
+  WB_POINTER(uint64_t) degree;           // [vertices]: edges to vertices that remain; of a peeled vertex its core number
+  WB_POINTER(uint32_t) remaining;        // bitmap of vertices that were not peeled when the level began
+  WB_POINTER(uint32_t) peeled;           // bitmap of vertices that begin a level
+  WB_POINTER(const void) queue;          // items to peel
+  WB_POINTER(void) queue_next;           // items whose turn comes next
+  WB_POINTER(void) in_queue_next;        // their in-lists
+  uint64_t items;                        // in `queue`
+  uint64_t level;                        // core number of the vertices that are peeled
+  WB_POINTER(wb_graph_counters) sums;
+  WB_POINTER(wb_graph_report) report;
+  uint64_t vertices;
+} wb_core;
+
+// --- clustering coefficients -----------------------------------------------------------------------------------------
+
+// Sums that a step reports.
+enum wb_clustering_sum {
+  WB_CLUSTERING_FOUND = 0,    // arcs between neighbours of a vertex, of all vertices
+  WB_CLUSTERING_SCANNED = 1,  // edges read
+  WB_CLUSTERING_TAKEN = 2     // vertices that blocks have taken in this step, and some past the last
+};
+
+// Parameters of a step.
+typedef struct wb_clustering {
+  WB_POINTER(const uint64_t) offset;     // [vertices + 1]
+  WB_POINTER(const uint64_t) in_offset;  // [vertices + 1] of the in-edges of a directed graph, or null
+  WB_POINTER(const uint32_t) loops;      // bitmap of vertices with an edge to themselves, or null
+  WB_POINTER(uint64_t) neighbours;       // [vertices]: distinct neighbours of each vertex in either direction, of a directed graph
+  WB_POINTER(uint64_t) arcs;             // [vertices]: arcs between them; edges in an undirected graph
+  WB_POINTER(uint32_t) marks;            // two bits for each vertex, for each block that works; all 0 between vertices
+  WB_POINTER(void) lists;                // for each warp that works a set of WB_GRAPH_MARKER_SLOTS identifiers
+  WB_POINTER(uint64_t) pairs;            // for each warp that works a set of WB_GRAPH_MARKER_SLOTS pairs, of a directed graph
+  WB_POINTER(uint64_t) turn;             // for each block that works the vertex that it takes next
+  WB_POINTER(double) coefficient;        // [vertices]
+  WB_POINTER(wb_graph_counters) sums;
+  WB_POINTER(wb_graph_report) report;
+  uint64_t vertices;
+  uint64_t first;  // vertices first..last are taken in this step
+  uint64_t last;
+  uint32_t blocks;  // that work
+  uint32_t reserved;
+} wb_clustering;
+
 #ifdef __cplusplus
 static_assert(sizeof(wb_graph_counters) == 64, "wb_graph_counters");
 static_assert(sizeof(wb_graph_report) == 64, "wb_graph_report");
@@ -255,4 +340,7 @@ static_assert(sizeof(wb_partition) == 240, "wb_partition");
 static_assert(sizeof(wb_sssp) == 144, "wb_sssp");
 static_assert(sizeof(wb_components) == 88, "wb_components");
 static_assert(sizeof(wb_pagerank) == 104, "wb_pagerank");
+static_assert(sizeof(wb_triangles) == 88, "wb_triangles");
+static_assert(sizeof(wb_core) == 120, "wb_core");
+static_assert(sizeof(wb_clustering) == 128, "wb_clustering");
 #endif

@@ -63,11 +63,7 @@ template <class Id, class Word> struct sssp_view {
     add_count(sums, WB_SSSP_SCANNED, scanned);
     add_count(sums, WB_SSSP_LOWERED, lowered);
     add_count(sums, WB_GRAPH_BAD_EDGES, bad);
-    for (uint32_t d = warp::width / 2; d; d /= 2) {
-      const uint64_t other = warp::shuffle(warp::full(), least, warp::lane() ^ d);
-      if (other < least) least = other;
-    }
-    if (least != ~uint64_t{0} && warp::lane() == 0) order::fetch_min<order::relaxed>(&sums->least, least);
+    lower_least(sums, least);
     publish(sums, p.report);
   }
 

@@ -44,6 +44,15 @@ WB_FN void add_real(wb_graph_counters* sums, uint32_t which, double value) {
   if (value != 0.0 && warp::lane() == 0) atomicAdd(reinterpret_cast<double*>(&sums->sum[which]), value);
 }
 
+// Lowers the launch's least value to that of every lane. All lanes call this.
+WB_FN void lower_least(wb_graph_counters* sums, uint64_t value) {
+  for (uint32_t d = warp::width / 2; d; d /= 2) {
+    const uint64_t other = warp::shuffle(warp::full(), value, warp::lane() ^ d);
+    if (other < value) value = other;
+  }
+  if (value != ~uint64_t{0} && warp::lane() == 0) order::fetch_min<order::relaxed>(&sums->least, value);
+}
+
 // Ends a kernel: every thread calls this last. The last block copies the sums to the host and clears them for the next launch, so
 // that the host needs no copy of its own.
 WB_FN void publish(wb_graph_counters* sums, wb_graph_report* report) {
@@ -93,6 +102,12 @@ struct run {
   uint64_t first;
   uint32_t count;
 };
+
+// Returns the run from `begin` to `end`, or to the next multiple of `piece_edges` before `end`: a part of a list that has begun.
+WB_FN run run_to_cut(uint64_t begin, uint64_t end) {
+  const uint64_t cut = (begin / piece_edges + 1) * piece_edges;
+  return run{begin, begin < end ? static_cast<uint32_t>((end < cut ? end : cut) - begin) : 0};
+}
 
 // Returns the number of items that a list of edges first..last needs; 0 if the list is empty.
 WB_FN uint64_t piece_count(uint64_t first, uint64_t last) {
@@ -447,6 +462,40 @@ WB_FN bool any_edge(Session& edges, uint64_t first, uint64_t count, typename Ses
       }
     }
     return found;
+  }
+}
+
+// Calls f(vertex, edge) for every edge of a queue's items, on the lane that holds the edge. Each warp takes some items, and its lanes
+// share the edges of all of them. `scanned` grows by the edges of this lane's items. All lanes call this.
+template <class Id, class Session, class F>
+WB_FN void for_each_queued_edge(const item<Id>* queue, uint64_t items, const uint64_t* offset, Session& edges, uint64_t& scanned, F f) {
+  run_reader<Session> reader(edges);
+  const uint32_t turn = items_per_turn(items);
+  const uint64_t stride = static_cast<uint64_t>(warp::total()) * turn;
+  // With one lane to a warp no other lane keeps reads in flight: request lists this many turns ahead.
+  constexpr uint64_t ahead = session_traits<Session>::stored && warp::width < 32 ? 16 : 0;
+  auto prefetch = [&](uint64_t at) {
+    const uint64_t k = at + warp::lane();
+    if (warp::lane() >= turn || k >= items) return;
+    const run r = run_of(queue[k], offset);
+    if (r.count) edges.prefetch(r.first, r.count);
+  };
+  const uint64_t begin = static_cast<uint64_t>(warp::index()) * turn;
+  if constexpr (ahead > 0) {
+    for (uint64_t i = 0; i < ahead; ++i) prefetch(begin + i * stride);
+  }
+  for (uint64_t at = begin; at < items; at += stride) {
+    if constexpr (ahead > 0) prefetch(at + ahead * stride);
+    const uint64_t k = at + warp::lane();
+    run r{0, 0};
+    Id from = 0;
+    if (warp::lane() < turn && k < items) {
+      const item<Id> it = queue[k];
+      r = run_of(it, offset);
+      from = it.vertex;
+    }
+    scanned += r.count;
+    for_each_edge(edges, reader, r.first, r.count, from, f);
   }
 }
 

@@ -55,6 +55,75 @@ fn the_largest_components_and_the_highest_ranks_are_named() {
 }
 
 #[test]
+fn triangles_coefficients_and_cores_are_told() {
+    let (text, report) = run(&["tc", "--top", "3"]);
+    mentions(&text, &["1 triangle in 2 steps", "verified (GAP rules)\nmost triangles 3: 1, 4: 1, 5: 1\n"]);
+    let run_of = |report: &Value| report["results"]["runs"][0].clone();
+    assert_eq!((&run_of(&report)["triangles"], &run_of(&report)["verified"]), (&json!(1), &json!(true)));
+    let most = json!([3, 4, 5].map(|vertex| json!({ "vertex": vertex, "triangles": 1 })));
+    assert_eq!(report["results"]["highlights"], json!([{ "triangles": 1, "most": most }]));
+
+    // Two vertices have a coefficient of 1, one of 1/3, and four of 0.
+    let (text, report) = run(&["lcc"]);
+    mentions(&text, &["mean coefficient 0.3333 in 2 steps", "verified (LDBC rules)\nmean coefficient 0.333333\n"]);
+    let mean = report["results"]["highlights"][0]["mean"].as_f64().unwrap();
+    assert!((mean - 1.0 / 3.0).abs() < 1e-12 && run_of(&report)["mean_coefficient"] == mean, "{mean}");
+
+    let (text, report) = run(&["kcore"]);
+    mentions(
+        &text,
+        &["largest core number 2 in 2 levels", "verified (serial peeling)\nvertices by core number 2: 3, 1: 4\n"],
+    );
+    assert_eq!(run_of(&report)["largest_core"], 2);
+    let cores = json!([{ "core": 2, "vertices": 3 }, { "core": 1, "vertices": 4 }]);
+    assert_eq!(report["results"]["highlights"], json!([{ "largest": 2, "cores": cores }]));
+}
+
+#[test]
+fn the_values_of_each_vertex_are_written() {
+    let folder = folder();
+    let input = write(&folder, "small.el", GRAPH);
+    let written = |command: &str, direction: &str| succeeds(&["graph", command, &input, direction, "--out", "-"]);
+    assert_eq!(written("tc", "--undirected"), "1 0\n2 0\n3 1\n4 1\n5 1\n10 0\n20 0\n");
+    assert_eq!(written("lcc", "--undirected"), "1 0\n2 0\n3 0.3333333333333333\n4 1\n5 1\n10 0\n20 0\n");
+    assert_eq!(written("lcc", "--directed"), "1 0\n2 0\n3 0.16666666666666666\n4 0.5\n5 0.5\n10 0\n20 0\n");
+    for direction in ["--undirected", "--directed"] {
+        assert_eq!(written("kcore", direction), "1 1\n2 1\n3 2\n4 2\n5 2\n10 1\n20 1\n");
+    }
+}
+
+#[test]
+fn triangles_of_a_directed_graph_are_refused_before_a_device_is_opened() {
+    let folder = folder();
+    let input = write(&folder, "small.el", GRAPH);
+    let device = format!("soft:{}", name(&folder.path().join("g.img")));
+    let message = fails(&["graph", "tc", &input, "--directed", "--device", &device]);
+    mentions(&message, &["triangle counting is defined for undirected graphs", "give --undirected"]);
+    assert!(!folder.path().join("g.img").exists());
+    succeeds(&["graph", "import", &input, "--directed", "--name", "g", "--device", &device]);
+    mentions(&fails(&["graph", "tc", "stored:g", "--device", &device]), &["is directed; give --undirected"]);
+}
+
+#[test]
+fn counts_of_the_enron_graph_are_those_of_networkx() {
+    let text = fs::read_to_string(crate::tree::file("tests/cli/networkx_counts.json")).unwrap();
+    let expected = serde_json::from_str::<Value>(&text).unwrap()["enron"].take();
+    let highlight = |command: &str| {
+        let report = succeeds(&["graph", command, ENRON, "--undirected", "--json", "-"]);
+        serde_json::from_str::<Value>(&report).unwrap()["results"]["highlights"][0].take()
+    };
+    let pairs = |list: &Value, first: &str, second: &str| {
+        Value::Array(list.as_array().unwrap().iter().map(|item| json!([item[first], item[second]])).collect())
+    };
+    let tc = highlight("tc");
+    assert_eq!(tc["triangles"], expected["triangles"]);
+    assert_eq!(pairs(&tc["most"], "vertex", "triangles"), expected["most"]);
+    let [mean, wanted] = [&highlight("lcc")["mean"], &expected["mean"]].map(|m| m.as_f64().unwrap());
+    assert!((mean - wanted).abs() < 1e-12, "{mean} {wanted}");
+    assert_eq!(pairs(&highlight("kcore")["cores"], "core", "vertices"), expected["cores"]);
+}
+
+#[test]
 fn results_of_all_sources_are_written() {
     let folder = folder();
     let input = write(&folder, "small.el", "1 2\n2 3\n");

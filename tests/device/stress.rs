@@ -105,6 +105,18 @@ mod graph {
     }
 }
 
+/// Triangles, clustering coefficients and cores. Arguments: vertices.
+mod neighbourhood {
+    stress_tests! { "neighbourhood_stress.cpp":
+        briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["100"],
+        ; long:
+        at_width_4: plain(4) ["600"],
+        at_width_32: plain(32) ["40"],
+        under_thread_sanitizer_at_width_1: sanitized(1) ["3000"],
+        under_thread_sanitizer_at_width_4: sanitized(4) ["300"],
+    }
+}
+
 /// Searches over several PEs. Arguments: vertices.
 mod partitioned {
     stress_tests! { "partition_stress.cpp":

@@ -1058,6 +1058,20 @@ typedef struct wb_pagerank_options {
 } wb_pagerank_options;
 
 /**
+ * Options of `wb_triangles`, `wb_clustering` and `wb_cores`. All fields but `size` may be zero.
+ */
+typedef struct wb_graph_run_options {
+  /**
+   * `sizeof(wb_graph_run_options)`.
+   */
+  size_t size;
+  /**
+   * Limit of one kernel; 0 for the default.
+   */
+  double kernel_seconds;
+} wb_graph_run_options;
+
+/**
  * Options of `wb_sssp`. All fields but `size` may be zero.
  */
 typedef struct wb_sssp_options {
@@ -1381,7 +1395,8 @@ typedef struct wb_report {
    */
   double elapsed_seconds;
   /**
-   * Levels of a search, iterations of PageRank, phases of components, ranges of distances of shortest paths.
+   * Levels of a search, iterations of PageRank, phases of components, ranges of distances of shortest paths, levels of a
+   * k-core decomposition, steps of a count of triangles or of arcs between neighbours.
    */
   uint64_t steps;
   /**
@@ -1412,6 +1427,14 @@ typedef struct wb_report {
    * Bytes read from storage.
    */
   uint64_t read_bytes;
+  /**
+   * Triangles of the graph.
+   */
+  uint64_t triangles;
+  /**
+   * Largest core number.
+   */
+  uint64_t largest_core;
 } wb_report;
 
 /**
@@ -2081,6 +2104,36 @@ wb_code wb_components(const struct wb_graph_t *graph, const struct wb_components
  *   is reached are no error: `wb_report.converged`.
  */
 wb_code wb_pagerank(const struct wb_graph_t *graph, const struct wb_pagerank_options *options, struct wb_values_t **rank);
+
+/**
+ * Counts the triangles of an undirected graph: those of each vertex, and all of them in `wb_report.triangles`, where each
+ * counts once. Self-loops are in no triangle.
+ *
+ * @param options Options, or null for the defaults.
+ * @param triangles Receives the number of triangles of each vertex, of type `WB_U64`.
+ * @return As `wb_bfs`; `WB_ERR_INPUT` if the graph is directed.
+ */
+wb_code wb_triangles(const struct wb_graph_t *graph, const struct wb_graph_run_options *options, struct wb_values_t **triangles);
+
+/**
+ * Computes the local clustering coefficient of each vertex: the arcs between its d neighbours in either direction, divided
+ * by d (d - 1), and 0 for d < 2 (LDBC Graphalytics). An edge without direction is two arcs.
+ *
+ * @param options Options, or null for the defaults.
+ * @param coefficient Receives the coefficients, of type `WB_F64`.
+ * @return As `wb_bfs`; `WB_ERR_STATE` if a directed graph was placed without in-neighbour lists.
+ */
+wb_code wb_clustering(const struct wb_graph_t *graph, const struct wb_graph_run_options *options, struct wb_values_t **coefficient);
+
+/**
+ * Computes the core number of each vertex: the largest k for which the vertex is in a subgraph whose vertices all have at
+ * least k edges within it. In-edges and out-edges of a directed graph count together. Self-loops are not counted.
+ *
+ * @param options Options, or null for the defaults.
+ * @param core Receives the core numbers, of type `WB_U64`. The largest is `wb_report.largest_core`.
+ * @return As `wb_bfs`; `WB_ERR_STATE` if a directed graph was placed without in-neighbour lists.
+ */
+wb_code wb_cores(const struct wb_graph_t *graph, const struct wb_graph_run_options *options, struct wb_values_t **core);
 
 /**
  * Finds the shortest paths from a vertex, by the weights of the edges.

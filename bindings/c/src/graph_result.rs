@@ -1,4 +1,5 @@
-//! Graph algorithms: breadth-first search, connected components, PageRank, shortest paths.
+//! Graph algorithms: breadth-first search, connected components, PageRank, triangles, clustering coefficients, cores, shortest
+//! paths.
 
 use crate::engine::as_json;
 use crate::error::{Error, guard, wb_code};
@@ -10,8 +11,9 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use warpbell::graph::{
-    Bfs, BfsOptions, BucketReport, Components, ComponentsOptions, GraphOnEngine, IterationReport, LevelReport,
-    PageRank, PageRankOptions, PhaseReport, Sssp, SsspOptions, VertexValues,
+    Bfs, BfsOptions, BucketReport, Clustering, Components, ComponentsOptions, CoreReport, Cores, CountReport,
+    GraphOnEngine, IterationReport, LevelReport, PageRank, PageRankOptions, PhaseReport, Sssp, SsspOptions, Triangles,
+    VertexValues,
 };
 use warpbell::storage::Stats;
 
@@ -83,6 +85,21 @@ unsafe impl Options for wb_pagerank_options {
     const NAME: &str = "wb_pagerank_options";
 }
 
+/// Options of `wb_triangles`, `wb_clustering` and `wb_cores`. All fields but `size` may be zero.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct wb_graph_run_options {
+    /// `sizeof(wb_graph_run_options)`.
+    pub size: usize,
+    /// Limit of one kernel; 0 for the default.
+    pub kernel_seconds: f64,
+}
+
+// SAFETY: numbers; the size comes first.
+unsafe impl Options for wb_graph_run_options {
+    const NAME: &str = "wb_graph_run_options";
+}
+
 /// Options of `wb_sssp`. All fields but `size` may be zero.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -125,6 +142,7 @@ fn facts(
     let json = as_json(&json!({
         "elapsed_seconds": elapsed_seconds, "scanned": scanned, "reached": report.reached,
         "components": report.components, "converged": report.converged != 0, "change": report.change,
+        "triangles": report.triangles, "largest_core": report.largest_core,
         "delta": report.delta, "io": io, "steps": steps,
     }))?;
     Ok(Arc::new(Facts { report, json }))
@@ -264,6 +282,91 @@ pub unsafe extern "C" fn wb_pagerank(
         let report = wb_report { converged: found.converged.into(), change, ..Default::default() };
         let facts = facts(found.elapsed, found.io.as_ref(), &steps, scanned, report)?;
         rank.give(handle(found.rank, &facts))
+    })
+}
+
+fn count_steps(steps: &[CountReport]) -> (Vec<Value>, u64) {
+    let step = |s: &CountReport| {
+        json!({
+            "name": s.name, "vertices": s.vertices, "scanned": s.scanned, "found": s.found,
+            "elapsed_seconds": s.elapsed.as_secs_f64(),
+        })
+    };
+    (steps.iter().map(step).collect(), steps.iter().map(|s| s.scanned).sum())
+}
+
+/// Counts the triangles of an undirected graph: those of each vertex, and all of them in `wb_report.triangles`, where each
+/// counts once. Self-loops are in no triangle.
+///
+/// @param options Options, or null for the defaults.
+/// @param triangles Receives the number of triangles of each vertex, of type `WB_U64`.
+/// @return As `wb_bfs`; `WB_ERR_INPUT` if the graph is directed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_triangles(
+    graph: In<wb_graph_t>,
+    options: In<wb_graph_run_options>,
+    triangles: Out<*mut wb_values_t>,
+) -> wb_code {
+    guard(|| {
+        triangles.check("triangles")?;
+        let graph = limited(graph, options.read()?.kernel_seconds)?;
+        let found = Triangles::new(&graph)?.run_on_device()?;
+        let (steps, scanned) = count_steps(&found.steps);
+        let report = wb_report { triangles: found.total, ..Default::default() };
+        let facts = facts(found.elapsed, found.io.as_ref(), &steps, scanned, report)?;
+        triangles.give(handle(found.triangles, &facts))
+    })
+}
+
+/// Computes the local clustering coefficient of each vertex: the arcs between its d neighbours in either direction, divided
+/// by d (d - 1), and 0 for d < 2 (LDBC Graphalytics). An edge without direction is two arcs.
+///
+/// @param options Options, or null for the defaults.
+/// @param coefficient Receives the coefficients, of type `WB_F64`.
+/// @return As `wb_bfs`; `WB_ERR_STATE` if a directed graph was placed without in-neighbour lists.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_clustering(
+    graph: In<wb_graph_t>,
+    options: In<wb_graph_run_options>,
+    coefficient: Out<*mut wb_values_t>,
+) -> wb_code {
+    guard(|| {
+        coefficient.check("coefficient")?;
+        let graph = limited(graph, options.read()?.kernel_seconds)?;
+        let found = Clustering::new(&graph)?.run_on_device()?;
+        let (steps, scanned) = count_steps(&found.steps);
+        let facts = facts(found.elapsed, found.io.as_ref(), &steps, scanned, wb_report::default())?;
+        coefficient.give(handle(found.coefficient, &facts))
+    })
+}
+
+/// Computes the core number of each vertex: the largest k for which the vertex is in a subgraph whose vertices all have at
+/// least k edges within it. In-edges and out-edges of a directed graph count together. Self-loops are not counted.
+///
+/// @param options Options, or null for the defaults.
+/// @param core Receives the core numbers, of type `WB_U64`. The largest is `wb_report.largest_core`.
+/// @return As `wb_bfs`; `WB_ERR_STATE` if a directed graph was placed without in-neighbour lists.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_cores(
+    graph: In<wb_graph_t>,
+    options: In<wb_graph_run_options>,
+    core: Out<*mut wb_values_t>,
+) -> wb_code {
+    guard(|| {
+        core.check("core")?;
+        let graph = limited(graph, options.read()?.kernel_seconds)?;
+        let found = Cores::new(&graph)?.run_on_device()?;
+        let step = |l: &CoreReport| {
+            json!({
+                "core": l.core, "vertices": l.vertices, "rounds": l.rounds, "scanned": l.scanned,
+                "elapsed_seconds": l.elapsed.as_secs_f64(),
+            })
+        };
+        let steps: Vec<_> = found.levels.iter().map(step).collect();
+        let scanned = found.levels.iter().map(|l| l.scanned).sum();
+        let report = wb_report { largest_core: found.largest, ..Default::default() };
+        let facts = facts(found.elapsed, found.io.as_ref(), &steps, scanned, report)?;
+        core.give(handle(found.core, &facts))
     })
 }
 

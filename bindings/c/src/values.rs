@@ -33,7 +33,8 @@ pub struct wb_report {
     pub size: usize,
     /// Wall-clock time in seconds.
     pub elapsed_seconds: f64,
-    /// Levels of a search, iterations of PageRank, phases of components, ranges of distances of shortest paths.
+    /// Levels of a search, iterations of PageRank, phases of components, ranges of distances of shortest paths, levels of a
+    /// k-core decomposition, steps of a count of triangles or of arcs between neighbours.
     pub steps: u64,
     /// Edges inspected.
     pub scanned: u64,
@@ -49,6 +50,10 @@ pub struct wb_report {
     pub delta: f64,
     /// Bytes read from storage.
     pub read_bytes: u64,
+    /// Triangles of the graph.
+    pub triangles: u64,
+    /// Largest core number.
+    pub largest_core: u64,
 }
 
 // SAFETY: numbers; the size comes first.
@@ -69,6 +74,8 @@ impl Default for wb_report {
             change: 0.0,
             delta: 0.0,
             read_bytes: 0,
+            triangles: 0,
+            largest_core: 0,
         }
     }
 }

@@ -4,7 +4,9 @@ use crate::cache::Cache;
 use crate::call::{self, Shared};
 use crate::engine::{Engine, as_python};
 use crate::error::Failure;
-use crate::graph_results::{BfsResult, ComponentsResult, PageRankResult, SsspResult};
+use crate::graph_results::{
+    BfsResult, ClusteringResult, ComponentsResult, CoresResult, PageRankResult, SsspResult, TrianglesResult,
+};
 use crate::held::Held;
 use crate::host_array::Source;
 use crate::progress::Progress;
@@ -19,8 +21,9 @@ use warpbell::engine;
 use warpbell::graph::import::{ColumnNames, Notice, Precision};
 use warpbell::graph::stored::{self, GraphToStore};
 use warpbell::graph::{
-    Bfs, BfsOptions, Components, ComponentsOptions, Csr, GraphOnEngine, IdKind, Ids, Input, LoadOptions, Neighbours,
-    Orientation, PageRank, PageRankOptions, Placement, PlacementOptions, Sssp, SsspOptions, Stage, WeightMode, Weights,
+    Bfs, BfsOptions, Clustering, Components, ComponentsOptions, Cores, Csr, GraphOnEngine, IdKind, Ids, Input,
+    LoadOptions, Neighbours, Orientation, PageRank, PageRankOptions, Placement, PlacementOptions, Sssp, SsspOptions,
+    Stage, Triangles, WeightMode, Weights,
 };
 
 /// A graph near the kernels, or with its edges on storage.
@@ -489,6 +492,24 @@ impl Graph {
         let options = PageRankOptions::default().damping(damping).tolerance(tolerance).iterations(iterations);
         let found = self.call(py, move |graph| PageRank::new(graph, &options)?.run_on_device())?;
         PageRankResult::new(py, found, &self.shared)
+    }
+
+    /// Triangles of an undirected graph: of each vertex, and all of them.
+    fn triangles(&self, py: Python<'_>) -> PyResult<TrianglesResult> {
+        let found = self.call(py, |graph| Triangles::new(graph)?.run_on_device())?;
+        TrianglesResult::new(py, found, &self.shared)
+    }
+
+    /// Local clustering coefficients, in a directed graph by the rule of LDBC Graphalytics.
+    fn clustering(&self, py: Python<'_>) -> PyResult<ClusteringResult> {
+        let found = self.call(py, |graph| Clustering::new(graph)?.run_on_device())?;
+        ClusteringResult::new(py, found, &self.shared)
+    }
+
+    /// Core numbers. In-edges and out-edges of a directed graph count together.
+    fn cores(&self, py: Python<'_>) -> PyResult<CoresResult> {
+        let found = self.call(py, |graph| Cores::new(graph)?.run_on_device())?;
+        CoresResult::new(py, found, &self.shared)
     }
 
     /// Shortest paths from a vertex. ``delta`` is the width of the range of distances that is relaxed at a time.

@@ -4,7 +4,10 @@ use crate::call::Shared;
 use crate::tensor::{Memory, Tensor};
 use pyo3::prelude::*;
 use std::sync::Arc;
-use warpbell::graph::{BfsOnEngine, ComponentsOnEngine, PageRankOnEngine, SsspOnEngine, VertexValues};
+use warpbell::graph::{
+    BfsOnEngine, ClusteringOnEngine, ComponentsOnEngine, CoresOnEngine, PageRankOnEngine, SsspOnEngine,
+    TrianglesOnEngine, VertexValues,
+};
 use warpbell::storage::ElementType;
 
 /// Makes a tensor of values, of this type if it is given: one of as many bytes.
@@ -134,6 +137,87 @@ impl PageRankResult {
     fn __repr__(&self) -> String {
         let end = if self.converged { "converged" } else { "not converged" };
         format!("PageRankResult({} iterations, {end}, {:.6} s)", self.iterations, self.elapsed)
+    }
+}
+
+/// Triangles of an undirected graph.
+#[pyclass(frozen, module = "warpbell")]
+pub(crate) struct TrianglesResult {
+    /// Number of triangles that each vertex belongs to.
+    #[pyo3(get)]
+    triangles: Py<Tensor>,
+    /// Number of triangles, each counted once.
+    #[pyo3(get)]
+    total: u64,
+    /// Time in seconds.
+    #[pyo3(get)]
+    elapsed: f64,
+}
+
+impl TrianglesResult {
+    pub(crate) fn new(py: Python<'_>, found: TrianglesOnEngine, shared: &Arc<Shared>) -> PyResult<Self> {
+        let triangles = tensor(py, found.triangles, Some(ElementType::I64), shared)?;
+        Ok(Self { triangles, total: found.total, elapsed: found.elapsed.as_secs_f64() })
+    }
+}
+
+#[pymethods]
+impl TrianglesResult {
+    fn __repr__(&self) -> String {
+        format!("TrianglesResult({} triangles, {:.6} s)", self.total, self.elapsed)
+    }
+}
+
+/// Local clustering coefficients of the vertices.
+#[pyclass(frozen, module = "warpbell")]
+pub(crate) struct ClusteringResult {
+    /// Coefficient of each vertex, from 0 to 1.
+    #[pyo3(get)]
+    coefficient: Py<Tensor>,
+    /// Time in seconds.
+    #[pyo3(get)]
+    elapsed: f64,
+}
+
+impl ClusteringResult {
+    pub(crate) fn new(py: Python<'_>, found: ClusteringOnEngine, shared: &Arc<Shared>) -> PyResult<Self> {
+        let coefficient = tensor(py, found.coefficient, None, shared)?;
+        Ok(Self { coefficient, elapsed: found.elapsed.as_secs_f64() })
+    }
+}
+
+#[pymethods]
+impl ClusteringResult {
+    fn __repr__(&self) -> String {
+        format!("ClusteringResult({:.6} s)", self.elapsed)
+    }
+}
+
+/// Core numbers of the vertices.
+#[pyclass(frozen, module = "warpbell")]
+pub(crate) struct CoresResult {
+    /// Core number of each vertex.
+    #[pyo3(get)]
+    core: Py<Tensor>,
+    /// The largest core number: the degeneracy of the graph.
+    #[pyo3(get)]
+    largest: u64,
+    /// Time in seconds.
+    #[pyo3(get)]
+    elapsed: f64,
+}
+
+impl CoresResult {
+    pub(crate) fn new(py: Python<'_>, found: CoresOnEngine, shared: &Arc<Shared>) -> PyResult<Self> {
+        let core = tensor(py, found.core, Some(ElementType::I64), shared)?;
+        Ok(Self { core, largest: found.largest, elapsed: found.elapsed.as_secs_f64() })
+    }
+}
+
+#[pymethods]
+impl CoresResult {
+    fn __repr__(&self) -> String {
+        format!("CoresResult(largest core number {}, {:.6} s)", self.largest, self.elapsed)
     }
 }
 

@@ -78,7 +78,10 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<graph::Graph>()?;
     m.add_class::<graph_results::BfsResult>()?;
     m.add_class::<graph_results::ComponentsResult>()?;
+    m.add_class::<graph_results::ClusteringResult>()?;
+    m.add_class::<graph_results::CoresResult>()?;
     m.add_class::<graph_results::PageRankResult>()?;
+    m.add_class::<graph_results::TrianglesResult>()?;
     m.add_class::<graph_results::SsspResult>()?;
     m.add_class::<world::World>()?;
     m.add_class::<team::Team>()?;

@@ -73,6 +73,28 @@ def test_algorithms_agree_with_plain_ones(engine, directed, stored):
     assert ranks.converged and abs(ranks.rank.numpy().sum() - 1) < 1e-6 and ranks.rank.dtype == "float64"
 
 
+def test_triangles_coefficients_and_cores(engine):
+    nx = pytest.importorskip("networkx")
+    source = nx.karate_club_graph()
+    graph = warpbell.Graph.from_networkx(engine, source)
+    nodes = [graph.id(v) for v in range(34)]
+    expected = nx.triangles(source)
+    triangles = graph.triangles()
+    assert triangles.total == 45 and triangles.triangles.numpy().tolist() == [expected[n] for n in nodes]
+    expected = nx.clustering(source)
+    np.testing.assert_allclose(graph.clustering().coefficient.numpy(), [expected[n] for n in nodes], atol=1e-12)
+    expected = nx.core_number(source)
+    cores = graph.cores()
+    assert cores.largest == 4 and cores.core.numpy().tolist() == [expected[n] for n in nodes]
+    assert "45 triangles" in repr(triangles) and "largest core number 4" in repr(cores)
+
+    directed = warpbell.Graph.from_csr(engine, np.array([0, 2, 3, 3]), np.array([1, 2, 2]), directed=True)
+    assert directed.clustering().coefficient.numpy().tolist() == [0.5, 0.5, 0.5]
+    assert directed.cores().core.numpy().tolist() == [2, 2, 2]
+    with pytest.raises(warpbell.InputError, match="defined for undirected graphs"):
+        directed.triangles()
+
+
 @pytest.mark.parametrize("dtype", [np.int32, np.uint8, np.float32, np.float64])
 def test_shortest_paths(engine, dtype):
     indptr, indices = lists()

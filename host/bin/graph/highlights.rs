@@ -31,6 +31,21 @@ enum Facts {
     Distances { eccentricity: Option<f64>, farthest: Option<VertexName<'static>>, histogram: Vec<DistanceRange> },
     Components { components: u64, largest: Vec<Component> },
     Ranks { highest: Vec<Rank> },
+    Triangles { triangles: u64, most: Vec<Triangles> },
+    Coefficients { mean: Option<f64> },
+    Cores { largest: u64, cores: Vec<Core> },
+}
+
+#[derive(Serialize)]
+struct Triangles {
+    vertex: VertexName<'static>,
+    triangles: u64,
+}
+
+#[derive(Serialize)]
+struct Core {
+    core: u64,
+    vertices: u64,
 }
 
 #[derive(Serialize)]
@@ -67,6 +82,17 @@ impl Highlights {
             Outcome::PageRank(r) => {
                 let highest = highlights::highest_ranks(&r.rank, top).into_iter();
                 Facts::Ranks { highest: highest.map(|(v, rank)| Rank { vertex: name(v), rank }).collect() }
+            }
+            Outcome::Triangles(r) => {
+                let most = highlights::most_triangles(&r.triangles, top).into_iter();
+                let most = most.map(|(v, triangles)| Triangles { vertex: name(v), triangles }).collect();
+                Facts::Triangles { triangles: r.total, most }
+            }
+            Outcome::Clustering(r) => Facts::Coefficients { mean: r.mean() },
+            Outcome::Cores(r) => {
+                let cores = highlights::largest_cores(&r.core, top).into_iter();
+                let cores = cores.map(|(core, vertices)| Core { core, vertices }).collect();
+                Facts::Cores { largest: r.largest, cores }
             }
         };
         Self { source: source.map(name), facts }
@@ -107,6 +133,16 @@ impl fmt::Display for Highlights {
             Facts::Ranks { highest } => {
                 let highest = highest.iter().map(|r| format!("{}: {:.4e}", r.vertex, r.rank));
                 write!(f, "highest ranks {}", list(highest))
+            }
+            Facts::Triangles { most, .. } => {
+                let most = most.iter().map(|t| format!("{}: {}", t.vertex, grouped(t.triangles)));
+                write!(f, "most triangles {}", list(most))
+            }
+            Facts::Coefficients { mean: Some(mean) } => write!(f, "mean coefficient {mean:.6}"),
+            Facts::Coefficients { mean: None } => f.write_str("mean coefficient none"),
+            Facts::Cores { cores, .. } => {
+                let cores = cores.iter().map(|c| format!("{}: {}", c.core, grouped(c.vertices)));
+                write!(f, "vertices by core number {}", list(cores))
             }
         }
     }

@@ -29,8 +29,9 @@ use warpbell::graph::import::Precision;
 use warpbell::graph::stored::GraphName;
 use warpbell::graph::verify::{self, VerifyError};
 use warpbell::graph::{
-    Bfs, BfsOptions, Components, ComponentsOptions, Csr, GraphOnEngine, GraphShape, LoadOptions, Loaded, Orientation,
-    PageRank, PageRankOptions, PageRankResult, PlacementOptions, Sssp, SsspOptions, WeightMode, hub, teps,
+    Bfs, BfsOptions, Clustering, Components, ComponentsOptions, Cores, Csr, GraphError, GraphOnEngine, GraphShape,
+    LoadOptions, Loaded, Orientation, PageRank, PageRankOptions, PageRankResult, PlacementOptions, Sssp, SsspOptions,
+    Triangles, WeightMode, hub, teps,
 };
 use warpbell::units::grouped;
 
@@ -39,6 +40,9 @@ pub enum Algorithm {
     Bfs,
     Components,
     PageRank(PageRankOptions),
+    Triangles,
+    Clustering,
+    Cores,
     Sssp(SsspOptions, WeightArgs),
 }
 
@@ -47,6 +51,9 @@ enum Runner {
     Bfs(Bfs),
     Components(Components),
     PageRank(PageRank),
+    Triangles(Triangles),
+    Clustering(Clustering),
+    Cores(Cores),
     Sssp(Sssp),
 }
 
@@ -95,6 +102,9 @@ pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> 
             };
             Job { algorithm: Algorithm::PageRank(options), sources: none, graph }
         }
+        GraphCommand::Tc { graph } => Job { algorithm: Algorithm::Triangles, sources: none, graph },
+        GraphCommand::Lcc { graph } => Job { algorithm: Algorithm::Clustering, sources: none, graph },
+        GraphCommand::Kcore { graph } => Job { algorithm: Algorithm::Cores, sources: none, graph },
         GraphCommand::Sssp { sources, delta, weights, graph } => {
             let options = SsspOptions::default().delta(delta);
             Job { algorithm: Algorithm::Sssp(options, weights), sources, graph }
@@ -116,6 +126,11 @@ fn right(checked: Result<(), VerifyError>) -> Result<(), Failure> {
     checked.map_err(|e| Failure::Error(format!("the result is wrong: {e}; please report this with the command line")))
 }
 
+/// Returns the in-lists of a directed graph.
+fn inward(csr: &Csr) -> Option<Csr> {
+    csr.directed().then(|| csr.transpose())
+}
+
 /// Returns the orientation that `--directed` and `--undirected` choose.
 pub fn orientation(directed: bool, undirected: bool) -> Orientation {
     match (directed, undirected) {
@@ -132,6 +147,9 @@ impl Job {
             Algorithm::Bfs => "graph bfs",
             Algorithm::Components => "graph cc",
             Algorithm::PageRank(_) => "graph pagerank",
+            Algorithm::Triangles => "graph tc",
+            Algorithm::Clustering => "graph lcc",
+            Algorithm::Cores => "graph kcore",
             Algorithm::Sssp(..) => "graph sssp",
         }
     }
@@ -319,8 +337,12 @@ impl Job {
                 .memory(args.memory.map(|bytes| bytes.0))
                 .progress(Some(&advance)),
         )?;
-        // Searches then visit well-connected neighbours first and read the fewest edges.
-        if matches!(self.algorithm, Algorithm::Bfs | Algorithm::Components) {
+        if matches!(self.algorithm, Algorithm::Triangles) && loaded.csr.directed() {
+            return Err(GraphError::Directed { algorithm: "triangle counting" }.into());
+        }
+        // Searches then visit well-connected neighbours first and read the fewest edges. Triangles are found among the
+        // first neighbours of each list.
+        if !matches!(self.algorithm, Algorithm::PageRank(_) | Algorithm::Sssp(..)) {
             hub::order_by_degree(&mut loaded.csr);
         }
         Ok(loaded)
@@ -331,7 +353,7 @@ impl Job {
     /// # Errors
     /// [`Failure::Error`] if the graph lacks a vertex that `--source` names, or has no edges to draw a source from.
     pub fn sources(&self, csr: &dyn GraphShape) -> Result<Vec<Option<u64>>, Failure> {
-        if matches!(self.algorithm, Algorithm::Components | Algorithm::PageRank(_)) {
+        if !matches!(self.algorithm, Algorithm::Bfs | Algorithm::Sssp(..)) {
             return Ok(vec![None]);
         }
         if self.sources.source.is_empty() {
@@ -379,6 +401,9 @@ impl Job {
             Algorithm::Bfs => PlacementOptions::BFS,
             Algorithm::Components => PlacementOptions::COMPONENTS,
             Algorithm::PageRank(_) => PlacementOptions::PAGERANK,
+            Algorithm::Triangles => PlacementOptions::TRIANGLES,
+            Algorithm::Clustering => PlacementOptions::CLUSTERING,
+            Algorithm::Cores => PlacementOptions::CORES,
             Algorithm::Sssp(..) => PlacementOptions::SSSP,
         }
     }
@@ -388,6 +413,9 @@ impl Job {
             Algorithm::Bfs => Runner::Bfs(Bfs::new(graph, &BfsOptions::default())?),
             Algorithm::Components => Runner::Components(Components::new(graph, &ComponentsOptions::default())?),
             Algorithm::PageRank(options) => Runner::PageRank(PageRank::new(graph, options)?),
+            Algorithm::Triangles => Runner::Triangles(Triangles::new(graph)?),
+            Algorithm::Clustering => Runner::Clustering(Clustering::new(graph)?),
+            Algorithm::Cores => Runner::Cores(Cores::new(graph)?),
             Algorithm::Sssp(options, _) => Runner::Sssp(Sssp::new(graph, options)?),
         })
     }
@@ -411,6 +439,9 @@ impl Job {
             Runner::Bfs(bfs) => bfs.run(start).map(Outcome::Bfs),
             Runner::Components(components) => components.run().map(Outcome::Components),
             Runner::PageRank(pagerank) => pagerank.run().map(Outcome::PageRank),
+            Runner::Triangles(triangles) => triangles.run().map(Outcome::Triangles),
+            Runner::Clustering(clustering) => clustering.run().map(Outcome::Clustering),
+            Runner::Cores(cores) => cores.run().map(Outcome::Cores),
             Runner::Sssp(sssp) => sssp.run(start).map(Outcome::Sssp),
         };
         let outcome = outcome.map_err(|e| store.explain(e))?;
@@ -438,6 +469,9 @@ impl Job {
             },
             Outcome::Components(r) => verify::components(csr, &r.label),
             Outcome::PageRank(r) => self.verify_ranks(csr, r)?,
+            Outcome::Triangles(r) => verify::triangles(csr, &r.triangles, r.total),
+            Outcome::Clustering(r) => verify::clustering(csr, inward(csr).as_ref(), &r.coefficient),
+            Outcome::Cores(r) => verify::cores(csr, inward(csr).as_ref(), &r.core),
             Outcome::Sssp(r) => verify::sssp(csr, source, distances(&r.distance)),
         };
         right(wrong)
@@ -445,7 +479,7 @@ impl Job {
 
     fn verify_ranks(&self, csr: &Csr, result: &PageRankResult) -> Result<Result<(), VerifyError>, Failure> {
         let Algorithm::PageRank(options) = &self.algorithm else { return Ok(Ok(())) };
-        let inward = csr.directed().then(|| csr.transpose());
+        let inward = inward(csr);
         let last = result.iterations.last().map_or(0.0, |i| i.change);
         match options.tolerance {
             Some(tolerance) if !result.converged => Err(Failure::Error(format!(

@@ -5,7 +5,8 @@ use crate::workloads::graph::{GraphRun, seconds};
 use warpbell::graph::output::Values;
 use warpbell::graph::verify;
 use warpbell::graph::{
-    BfsResult, ComponentsResult, Distances, GraphShape, PageRankResult, SsspResult, UNREACHED, teps,
+    BfsResult, ClusteringResult, ComponentsResult, CoresResult, Distances, GraphShape, PageRankResult, SsspResult,
+    TrianglesResult, UNREACHED, teps,
 };
 use warpbell::units::{Bytes, grouped, real};
 
@@ -14,6 +15,9 @@ pub enum Outcome {
     Bfs(BfsResult),
     Components(ComponentsResult),
     PageRank(PageRankResult),
+    Triangles(TrianglesResult),
+    Clustering(ClusteringResult),
+    Cores(CoresResult),
     Sssp(SsspResult),
 }
 
@@ -40,6 +44,20 @@ impl Outcome {
                     (r.iterations.len(), "iterations"),
                 )
             },
+            Self::Triangles(r) => GraphRun {
+                triangles: Some(r.total),
+                ..GraphRun::new(r.elapsed, teps::traversed_edges(csr, |_| true), (r.steps.len(), "steps"))
+            },
+            Self::Clustering(r) => GraphRun {
+                mean_coefficient: r.mean(),
+                rules: "LDBC rules",
+                ..GraphRun::new(r.elapsed, teps::traversed_edges(csr, |_| true), (r.steps.len(), "steps"))
+            },
+            Self::Cores(r) => GraphRun {
+                largest_core: Some(r.largest),
+                rules: "serial peeling",
+                ..GraphRun::new(r.elapsed, teps::traversed_edges(csr, |_| true), (r.levels.len(), "levels"))
+            },
             Self::Sssp(r) => {
                 let d = distances(&r.distance);
                 let edges = teps::traversed_edges(csr, |v| d.reached(v as usize));
@@ -63,6 +81,9 @@ impl Outcome {
             Self::Bfs(r) => Values::Depths(&r.depth),
             Self::Components(r) => Values::WideComponents(&r.label),
             Self::PageRank(r) => Values::Ranks64(&r.rank),
+            Self::Triangles(r) => Values::Triangles(&r.triangles),
+            Self::Clustering(r) => Values::Coefficients(&r.coefficient),
+            Self::Cores(r) => Values::Cores(&r.core),
             Self::Sssp(r) => Values::Distances(distances(&r.distance)),
         }
     }
@@ -99,6 +120,25 @@ impl Outcome {
                     i.iteration,
                     i.change,
                     seconds(i.elapsed)
+                ))
+            }),
+            Self::Triangles(TrianglesResult { steps, .. }) | Self::Clustering(ClusteringResult { steps, .. }) => {
+                steps.iter().try_for_each(|s| {
+                    let (vertices, scanned, found) = (grouped(s.vertices), grouped(s.scanned), grouped(s.found));
+                    text.line(format_args!(
+                        "{:<6} vertices {vertices:>12}   scanned {scanned:>13}   found {found:>13}   {}",
+                        s.name,
+                        seconds(s.elapsed)
+                    ))
+                })
+            }
+            Self::Cores(r) => r.levels.iter().try_for_each(|l| {
+                let (vertices, scanned) = (grouped(l.vertices), grouped(l.scanned));
+                text.line(format_args!(
+                    "core {:<6} vertices {vertices:>12}   rounds {:<5} scanned {scanned:>13}   {}",
+                    l.core,
+                    l.rounds,
+                    seconds(l.elapsed)
                 ))
             }),
             Self::Sssp(r) => r.buckets.iter().try_for_each(|b| {

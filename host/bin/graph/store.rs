@@ -188,6 +188,7 @@ impl Job {
         });
         match &self.algorithm {
             Algorithm::Bfs | Algorithm::Components => {}
+            Algorithm::Triangles | Algorithm::Clustering | Algorithm::Cores => {}
             Algorithm::PageRank(options) => {
                 config["damping"] = json!(options.damping);
                 config["tolerance"] = json!(options.tolerance);

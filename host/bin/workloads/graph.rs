@@ -95,7 +95,16 @@ pub struct GraphRun {
     /// Number of components.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub components: Option<u64>,
-    /// Number of levels, phases, iterations or ranges: see `unit`.
+    /// Number of triangles.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub triangles: Option<u64>,
+    /// Mean of the clustering coefficients of all vertices.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mean_coefficient: Option<f64>,
+    /// Largest core number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub largest_core: Option<u64>,
+    /// Number of levels, phases, iterations, ranges or steps: see `unit`.
     pub steps: u32,
     /// Name of a step in the plural, as in `levels`.
     pub unit: &'static str,
@@ -108,9 +117,12 @@ pub struct GraphRun {
     /// Bytes of all puts between PEs; absent for one PE.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub put_bytes: Option<u64>,
-    /// True if the result equals a serial computation's, by the GAP suite's rules; false if it was not checked. A wrong
+    /// True if the result equals a serial computation's, by the rules of its suite; false if it was not checked. A wrong
     /// result is an error and has no report.
     pub verified: bool,
+    /// Name of these rules.
+    #[serde(skip)]
+    pub rules: &'static str,
     /// Largest relative error that the check allows distances over rounded weights, of those over the weights of the
     /// file; absent where no weight was rounded.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -131,12 +143,16 @@ impl GraphRun {
             teps: if seconds > 0.0 { traversed_edges as f64 / seconds } else { 0.0 },
             reached: None,
             components: None,
+            triangles: None,
+            mean_coefficient: None,
+            largest_core: None,
             steps: u32::try_from(steps).unwrap_or(u32::MAX),
             unit,
             residual: None,
             io: None,
             put_bytes: None,
             verified: false,
+            rules: "GAP rules",
             weight_tolerance: None,
             verification_ns: 0,
         }
@@ -157,7 +173,12 @@ impl fmt::Display for GraphRun {
             (Some(n), ..) => write!(f, "reached {} in {steps}", grouped(n))?,
             (_, Some(n), _) => write!(f, "{} in {steps}", counted(n, "component", "components"))?,
             (.., Some(change)) => write!(f, "{steps}, last change {change:.1e}")?,
-            _ => write!(f, "{steps}")?,
+            _ => match (self.triangles, self.mean_coefficient, self.largest_core) {
+                (Some(n), ..) => write!(f, "{} in {steps}", counted(n, "triangle", "triangles"))?,
+                (_, Some(mean), _) => write!(f, "mean coefficient {mean:.4} in {steps}")?,
+                (.., Some(core)) => write!(f, "largest core number {} in {steps}", grouped(core))?,
+                _ => write!(f, "{steps}")?,
+            },
         }
         write!(f, "   {}   {}TEPS", seconds(self.elapsed()), spaced(self.teps))?;
         if let Some(io) = &self.io {
@@ -178,8 +199,8 @@ impl fmt::Display for GraphRun {
         }
         match (self.verified, self.weight_tolerance) {
             (false, _) => f.write_str("   not verified"),
-            (true, None) => f.write_str("   verified (GAP rules)"),
-            (true, Some(t)) => write!(f, "   verified (GAP rules), and by the file's weights within {t:.1e}"),
+            (true, None) => write!(f, "   verified ({})", self.rules),
+            (true, Some(t)) => write!(f, "   verified ({}), and by the file's weights within {t:.1e}", self.rules),
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::graph::place::{self, IN_NEIGHBOURS, IN_OFFSETS, NEIGHBOURS, OFFSETS, 
 use crate::graph::shape::GraphShape;
 use crate::memory::Place;
 use crate::storage::{Cache, Element, ManifestError, StorageError, Volume};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// A stored graph that was opened: its offsets, identifiers and facts are in host memory, its edges on the volume.
@@ -287,6 +288,8 @@ impl StoredGraph {
             inward,
             weighted,
             order: order.transpose()?,
+            // The low half of a word has the lower vertices, as in words of 32 bits.
+            loops: (!self.loops.is_empty()).then(|| place::device(engine, &self.loops_inside())).transpose()?,
             connected: parallel::sum(isolated.len(), |i| u64::from(isolated[i].count_zeros())),
             isolated: place::device(engine, &isolated)?,
             launch_limit: DEFAULT_LAUNCH_LIMIT,
@@ -302,6 +305,17 @@ impl StoredGraph {
             return Err(StoredError::NoWeights { name: self.name.to_string() }.into());
         }
         Ok(())
+    }
+
+    /// Returns the vertices with an edge to themselves, by the numbers of the lists.
+    fn loops_inside(&self) -> Cow<'_, [u64]> {
+        let Some(order) = self.order() else { return Cow::Borrowed(&self.loops) };
+        let mut inside = vec![0; self.loops.len()];
+        for v in (0..self.info.vertices).filter(|v| GraphShape::has_self_loop(self, *v)) {
+            let at = order.inside(v);
+            inside[at as usize / 64] |= 1u64 << (at % 64);
+        }
+        Cow::Owned(inside)
     }
 
     /// Returns the bytes of the lists that kernels read on `volume`, on which the graph was opened.

@@ -9,6 +9,8 @@
 
 mod bfs;
 mod components;
+mod cores;
+mod neighbourhood;
 mod pagerank;
 mod rules;
 mod sssp;
@@ -17,6 +19,10 @@ mod sssp;
 pub use bfs::{UNREACHED, bfs, bfs_parents, breadth_first};
 #[cfg(feature = "internals")]
 pub use components::{components, connected_components};
+#[cfg(feature = "internals")]
+pub use cores::{core_numbers, cores};
+#[cfg(feature = "internals")]
+pub use neighbourhood::{arcs_between_neighbours, clustering, triangles};
 #[cfg(feature = "internals")]
 pub use pagerank::{PageRank, pagerank, pagerank_after, pagerank_reference};
 #[cfg(feature = "internals")]
@@ -159,6 +165,44 @@ pub enum VerifyError {
         from_distance: f64,
         /// Distance of the second vertex.
         to_distance: Found<f64>,
+    },
+    /// Triangles: a wrong count.
+    #[error("vertex {vertex}: {found} triangles, merged neighbour lists have {expected}")]
+    Triangles {
+        /// Vertex.
+        vertex: VertexName<'static>,
+        /// Number of its triangles in the result.
+        found: u64,
+        /// Right number.
+        expected: u64,
+    },
+    /// Triangles: a wrong total.
+    #[error("{found} triangles in total, the counts of the vertices sum to three times {expected}")]
+    TriangleTotal {
+        /// Total of the result.
+        found: u64,
+        /// A third of the sum of the counts.
+        expected: u64,
+    },
+    /// Clustering: a wrong coefficient.
+    #[error("vertex {vertex}: clustering coefficient {found}, merged neighbour lists have {expected}")]
+    Coefficient {
+        /// Vertex.
+        vertex: VertexName<'static>,
+        /// Its coefficient in the result.
+        found: f64,
+        /// Right coefficient.
+        expected: f64,
+    },
+    /// Cores: a wrong core number.
+    #[error("vertex {vertex}: core number {found}, serial peeling has {expected}")]
+    Core {
+        /// Vertex.
+        vertex: VertexName<'static>,
+        /// Its core number in the result.
+        found: u64,
+        /// Right core number.
+        expected: u64,
     },
     /// Shortest paths: integer distances for real weights.
     #[error("integer distances cannot be checked against real weights; give real distances")]

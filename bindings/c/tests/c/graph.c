@@ -164,6 +164,32 @@ static void check_ranks(wb_graph_t* graph, const matrix* m) {
   FAILS(WB_ERR_ARGUMENT, "damping is 1.5", wb_pagerank(graph, &options, &rank));
 }
 
+// Triangles, clustering coefficients and core numbers of the karate club, whose values networkx has.
+static void check_counts(wb_graph_t* graph) {
+  const wb_graph_run_options options = {.size = sizeof(options), .kernel_seconds = 60};
+  uint64_t count[34];
+  double coefficient[34];
+  wb_values_t* values = NULL;
+  wb_report report = {.size = sizeof(report)};
+  OK(wb_triangles(graph, &options, &values));
+  OK(wb_values_read(values, 0, 34, WB_U64, count));
+  OK(wb_values_report(values, &report));
+  CHECK(report.triangles == 45 && count[0] == 18 && count[33] == 15 && count[11] == 0 && report.steps == 2 && report.scanned >= 156);
+  wb_values_release(values);
+  OK(wb_clustering(graph, NULL, &values));
+  OK(wb_values_read(values, 0, 34, WB_F64, coefficient));
+  double sum = 0;
+  for (int v = 0; v < 34; ++v) sum += coefficient[v];
+  CHECK(fabs(coefficient[0] - 0.15) < 1e-12 && fabs(sum / 34 - 0.5706384782076823) < 1e-12);
+  wb_values_release(values);
+  OK(wb_cores(graph, NULL, &values));
+  OK(wb_values_read(values, 0, 34, WB_U64, count));
+  OK(wb_values_report(values, &report));
+  CHECK(report.largest_core == 4 && count[33] == 4 && count[11] == 1 && report.scanned == 156);
+  wb_values_release(values);
+  FAILS(WB_ERR_ARGUMENT, "core", wb_cores(graph, NULL, NULL));
+}
+
 static void check_paths(wb_graph_t* graph, const matrix* m, uint32_t source) {
   double expected[MOST], found[MOST];
   shortest(m, source, expected);
@@ -226,6 +252,7 @@ static void loaded(wb_engine_t* engine, const matrix* m) {
   OK(wb_values_read(values, 0, 34, WB_F64, rank));
   CHECK(fabs(rank[33] - 0.1009) < 5e-4 && fabs(rank[0] - 0.0970) < 5e-4);
   wb_values_release(values);
+  check_counts(graph);
   FAILS(WB_ERR_ARGUMENT, "vertex 34 does not exist", wb_bfs(graph, 34, NULL, &values, NULL));
   wb_graph_release(graph);
   // Inputs that are wrong.

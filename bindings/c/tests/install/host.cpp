@@ -196,6 +196,7 @@ static int graphs(const wb::engine& engine) {
   CHECK(!graph.bfs(0).parent && found.depth.report().reached == 3 && found.depth.info().front() == '{');
   CHECK((graph.components().read<uint64_t>() == std::vector<uint64_t>{0, 0, 0, 3}));
   CHECK(graph.pagerank().dtype() == WB_F64);
+  CHECK(graph.triangles().dtype() == WB_U64 && graph.clustering().dtype() == WB_F64 && graph.cores().dtype() == WB_U64);
   CHECK(thrown([&] { graph.sssp(0); }) == WB_ERR_STATE);
   CHECK(thrown([&] { graph.bfs(4); }) == WB_ERR_ARGUMENT);
   return 0;

@@ -11,7 +11,9 @@ __all__ = [
     "Array",
     "BfsResult",
     "Cache",
+    "ClusteringResult",
     "ComponentsResult",
+    "CoresResult",
     "DeviceView",
     "Engine",
     "ExternalRun",
@@ -25,6 +27,7 @@ __all__ = [
     "TableScratch",
     "Team",
     "Tensor",
+    "TrianglesResult",
     "Volume",
     "World",
     "__version__",
@@ -416,6 +419,9 @@ class Graph:
     def pagerank(
         self, *, damping: float = 0.85, tolerance: Optional[float] = 1e-4, iterations: int = 1000
     ) -> PageRankResult: ...
+    def triangles(self) -> TrianglesResult: ...
+    def clustering(self) -> ClusteringResult: ...
+    def cores(self) -> CoresResult: ...
     def sssp(self, source: int, *, delta: Optional[float] = None) -> SsspResult: ...
 
 @final
@@ -448,6 +454,31 @@ class PageRankResult:
     def iterations(self) -> int: ...
     @property
     def converged(self) -> bool: ...
+    @property
+    def elapsed(self) -> float: ...
+
+@final
+class TrianglesResult:
+    @property
+    def triangles(self) -> Tensor: ...
+    @property
+    def total(self) -> int: ...
+    @property
+    def elapsed(self) -> float: ...
+
+@final
+class ClusteringResult:
+    @property
+    def coefficient(self) -> Tensor: ...
+    @property
+    def elapsed(self) -> float: ...
+
+@final
+class CoresResult:
+    @property
+    def core(self) -> Tensor: ...
+    @property
+    def largest(self) -> int: ...
     @property
     def elapsed(self) -> float: ...
 

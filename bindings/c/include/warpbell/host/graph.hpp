@@ -13,6 +13,8 @@ using graph_options = defaults<wb_graph_options>;
 using bfs_options = defaults<wb_bfs_options>;
 /// @brief Options of components: see wb_components_options.
 using components_options = defaults<wb_components_options>;
+/// @brief Options of triangles, clustering and cores: see wb_graph_run_options.
+using graph_run_options = defaults<wb_graph_run_options>;
 /// @brief Options of PageRank: see wb_pagerank_options.
 using pagerank_options = defaults<wb_pagerank_options>;
 /// @brief Options of shortest paths: see wb_sssp_options.
@@ -196,6 +198,18 @@ class graph : public detail::handle<wb_graph_t, wb_graph_retain, wb_graph_releas
   /// @brief Ranks every vertex by PageRank. The ranks, of type double, sum to 1.
   returned<values> pagerank(const pagerank_options& options = {}) const {
     return detail::make<values, wb_values_t>([&](wb_values_t** made) { return wb_pagerank(get(), &options, made); });
+  }
+  /// @brief Counts the triangles of an undirected graph: those of each vertex, of type uint64_t, and all of them in the report.
+  returned<values> triangles(const graph_run_options& options = {}) const {
+    return detail::make<values, wb_values_t>([&](wb_values_t** made) { return wb_triangles(get(), &options, made); });
+  }
+  /// @brief Computes the local clustering coefficient of each vertex, of type double.
+  returned<values> clustering(const graph_run_options& options = {}) const {
+    return detail::make<values, wb_values_t>([&](wb_values_t** made) { return wb_clustering(get(), &options, made); });
+  }
+  /// @brief Computes the core number of each vertex, of type uint64_t.
+  returned<values> cores(const graph_run_options& options = {}) const {
+    return detail::make<values, wb_values_t>([&](wb_values_t** made) { return wb_cores(get(), &options, made); });
   }
   /// @brief Finds the shortest paths from a vertex, by the weights of the edges.
   returned<values> sssp(uint64_t source, const sssp_options& options = {}) const {

@@ -1,0 +1,237 @@
+//! Arcs between the neighbours of each vertex, which triangle counts and clustering coefficients consist of.
+
+use super::edges::{EdgeStore, GraphError, GraphOnEngine};
+use super::launch::Launcher;
+use super::params::{
+    CLUSTERING_FOUND, CLUSTERING_SCANNED, Clustering as ClusteringParameters, GRAPH_MARKER_SLOTS, GraphReport,
+    TRIANGLES_FOUND, TRIANGLES_SCANNED, Triangles as TrianglesParameters,
+};
+use super::vertex_values::VertexValues;
+use crate::args;
+use crate::memory::{Place, Region};
+use std::time::{Duration, Instant};
+
+/// Report of one step of a count.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct CountReport {
+    /// Name of the step: `order` finds the neighbours of higher degree of each vertex, `count` intersects lists.
+    pub name: &'static str,
+    /// Number of vertices that the step took.
+    pub vertices: u64,
+    /// Number of edges read.
+    pub scanned: u64,
+    /// Number of triangles found; for a directed graph, number of arcs found between neighbours of a vertex.
+    pub found: u64,
+    /// Wall-clock time.
+    pub elapsed: Duration,
+}
+
+/// Number of vertices of the first launch. Later ones have more while a launch is short, so that no launch takes longer
+/// than the limit.
+const FIRST_VERTICES: u64 = 1 << 16;
+/// Launches that take less time are followed by one of twice as many vertices.
+const SHORT: Duration = Duration::from_secs(1);
+/// Launches that take more time are followed by one of half as many vertices.
+const LONG: Duration = Duration::from_secs(10);
+/// Bytes of marks that are allocated even for few vertices. Otherwise they take [`MARKS_OF_VERTEX`] bytes a vertex.
+const LEAST_MARKS: usize = 256 << 20;
+/// Bytes for each vertex that the marks of all blocks take at most: a quarter of a byte for each block.
+const MARKS_OF_VERTEX: usize = 16;
+
+/// Memory and kernels of a count.
+#[derive(Debug)]
+pub(super) struct NeighbourhoodCount {
+    graph: GraphOnEngine,
+    /// Name in errors.
+    algorithm: &'static str,
+    launcher: Launcher,
+    method: Method,
+}
+
+/// Method by which lists are intersected.
+#[derive(Debug)]
+enum Method {
+    /// `kernels/graph/triangles.cu`: by the neighbours of higher rank, which are the first of lists sorted by degree.
+    Forward { above: Region, markers: Region },
+    /// `kernels/graph/clustering.cu`: by marks of all neighbours, for lists in any order and in both directions.
+    Marks { marks: Region, lists: Region, pairs: Option<Region>, turn: Region, neighbours: Option<Region>, blocks: u32 },
+}
+
+impl NeighbourhoodCount {
+    /// Allocates the memory of a count for `algorithm`, as errors name it.
+    pub(super) fn new(graph: &GraphOnEngine, algorithm: &'static str) -> Result<Self, GraphError> {
+        graph.both_lists(algorithm)?;
+        let forward = !graph.directed && graph.out.hubs_first;
+        let launcher = Launcher::new(graph, if forward { "wb_triangles_" } else { "wb_clustering_" })?;
+        let device = |bytes: usize| graph.engine.allocate(Place::Device, bytes);
+        let vertices = graph.vertices as usize;
+        let set = GRAPH_MARKER_SLOTS * graph.id_bytes();
+        let method = if forward {
+            Method::Forward {
+                above: device(vertices * size_of::<u32>())?,
+                markers: device(launcher.warps() * 2 * set)?,
+            }
+        } else {
+            let of_block = vertices.div_ceil(16).max(1) * size_of::<u32>();
+            let most = (LEAST_MARKS.max(vertices * MARKS_OF_VERTEX) / of_block).max(1);
+            let blocks = launcher.blocks().min(most);
+            let warps = blocks * launcher.warps() / launcher.blocks();
+            let both = |bytes: usize| graph.directed.then(|| device(bytes)).transpose();
+            Method::Marks {
+                marks: device(blocks * of_block)?,
+                lists: device(warps * set)?,
+                pairs: both(warps * GRAPH_MARKER_SLOTS * size_of::<u64>())?,
+                turn: device(blocks * size_of::<u64>())?,
+                neighbours: both(vertices * size_of::<u64>())?,
+                blocks: blocks as u32,
+            }
+        };
+        Ok(Self { graph: graph.clone(), algorithm, launcher, method })
+    }
+
+    pub(super) fn graph(&self) -> &GraphOnEngine {
+        &self.graph
+    }
+
+    /// Counts the arcs between the neighbours of each vertex; edges in an undirected graph, which are its triangles.
+    /// Returns the steps and the sum of the counts.
+    pub(super) fn run(&self, counts: &VertexValues) -> Result<(Vec<CountReport>, u64), GraphError> {
+        let graph = &self.graph;
+        self.launcher.reset()?;
+        if graph.vertices == 0 {
+            return Ok((Vec::new(), 0));
+        }
+        let zero = |region: &Region| region.fill(0, region.len(), 0);
+        zero(counts.region())?;
+        match &self.method {
+            Method::Forward { above, markers } => {
+                zero(above)?;
+                let p = TrianglesParameters {
+                    offset: graph.out.offset.address(),
+                    tile: graph.out.tile.address(),
+                    above: above.address(),
+                    found: counts.address(),
+                    markers: markers.address(),
+                    sums: self.launcher.sums_address(),
+                    report: self.launcher.report_address(),
+                    vertices: graph.vertices,
+                    edges: graph.arcs,
+                    first: 0,
+                    last: graph.vertices,
+                };
+                let (edges, _) = graph.both_lists(self.algorithm)?;
+                let started = Instant::now();
+                // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or the
+                // caller and `self` share them.
+                let report = unsafe { self.launcher.step(&self.kernel("wb_triangles_order", edges), args!(p, edges)) }?;
+                let mut steps = vec![report_of("order", graph.vertices, &report, started)];
+                self.in_parts(&mut steps, |first, last| {
+                    let p = TrianglesParameters { first, last, ..p };
+                    // SAFETY: these are the parameters of this kernel, in regions as those of the step before.
+                    unsafe { self.launcher.step(&self.kernel("wb_triangles_count", edges), args!(p, edges)) }
+                })?;
+                // Each triangle was found once, and counts at each of its vertices.
+                let found = 3 * steps.iter().map(|s| s.found).sum::<u64>();
+                Ok((steps, found))
+            }
+            Method::Marks { marks, neighbours, .. } => {
+                // A failed run may have left marks.
+                zero(marks)?;
+                neighbours.as_ref().map(zero).transpose()?;
+                let p = self.marks_parameters(counts)?;
+                let (out, inward) = graph.both_lists(self.algorithm)?;
+                let inward = inward.map_or(out, |i| i.edges);
+                let mut steps = Vec::new();
+                self.in_parts(&mut steps, |first, last| {
+                    let p = ClusteringParameters { first, last, ..p };
+                    // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or
+                    // the caller and `self` share them.
+                    unsafe { self.launcher.step(&self.kernel("wb_clustering_count", out), args!(p, out, inward)) }
+                })?;
+                let found = steps.iter().map(|s| s.found).sum();
+                Ok((steps, found))
+            }
+        }
+    }
+
+    /// Divides the counts of a run by the number of pairs of neighbours.
+    pub(super) fn divide(&self, counts: &VertexValues, coefficient: &VertexValues) -> Result<(), GraphError> {
+        let p = ClusteringParameters { coefficient: coefficient.address(), ..self.marks_parameters(counts)? };
+        // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or the caller and
+        // `self` share them.
+        unsafe { self.launcher.step("wb_clustering_divide", args!(p)) }?;
+        Ok(())
+    }
+
+    fn marks_parameters(&self, counts: &VertexValues) -> Result<ClusteringParameters, GraphError> {
+        let graph = &self.graph;
+        let of = |region: Option<&Region>| region.map_or(0, Region::address);
+        let (marks, lists, pairs, turn, neighbours, blocks) = match &self.method {
+            Method::Forward { .. } => (None, None, None, None, None, 0),
+            Method::Marks { marks, lists, pairs, turn, neighbours, blocks } => {
+                (Some(marks), Some(lists), pairs.as_ref(), Some(turn), neighbours.as_ref(), *blocks)
+            }
+        };
+        Ok(ClusteringParameters {
+            offset: graph.out.offset.address(),
+            in_offset: of(graph.inward.as_ref().filter(|_| graph.directed).map(|i| &i.offset)),
+            loops: graph.loops_address(),
+            neighbours: of(neighbours),
+            arcs: counts.address(),
+            marks: of(marks),
+            lists: of(lists),
+            pairs: of(pairs),
+            turn: of(turn),
+            coefficient: 0,
+            sums: self.launcher.sums_address(),
+            report: self.launcher.report_address(),
+            vertices: graph.vertices,
+            first: 0,
+            last: graph.vertices,
+            blocks,
+            reserved: 0,
+        })
+    }
+
+    fn kernel(&self, name: &str, edges: &EdgeStore) -> String {
+        format!("{name}_{}_{}", edges.source(), self.graph.id_suffix())
+    }
+
+    /// Calls `step` with parts of the vertices, each for a launch.
+    fn in_parts(
+        &self,
+        steps: &mut Vec<CountReport>,
+        step: impl Fn(u64, u64) -> Result<GraphReport, GraphError>,
+    ) -> Result<(), GraphError> {
+        let vertices = self.graph.vertices;
+        let (mut first, mut count) = (0, FIRST_VERTICES);
+        while first < vertices {
+            let last = vertices.min(first.saturating_add(count));
+            let started = Instant::now();
+            let report = report_of("count", last - first, &step(first, last)?, started);
+            match report.elapsed {
+                t if t < SHORT => count = count.saturating_mul(2),
+                t if t > LONG => count = (count / 2).max(1),
+                _ => {}
+            }
+            steps.push(report);
+            first = last;
+        }
+        Ok(())
+    }
+}
+
+// Both kernels report in the same places.
+const _: () = assert!(TRIANGLES_FOUND == CLUSTERING_FOUND && TRIANGLES_SCANNED == CLUSTERING_SCANNED);
+
+fn report_of(name: &'static str, vertices: u64, report: &GraphReport, started: Instant) -> CountReport {
+    let sum = |which: usize| report.sum[which];
+    CountReport {
+        name,
+        vertices,
+        scanned: sum(TRIANGLES_SCANNED),
+        found: sum(TRIANGLES_FOUND),
+        elapsed: started.elapsed(),
+    }
+}

@@ -1,0 +1,171 @@
+// Kernels that count triangles by the forward algorithm: each vertex has rank by degree, and the lists of its neighbours of higher
+// rank are intersected with its own (Schank, Wagner: Finding, Counting and Listing All Triangles in Large Graphs, WEA 2005). A list
+// has at most sqrt(2 m) neighbours of higher rank in a graph of m edges, so O(m^1.5) edges are read. Launch shape: any grid of blocks
+// of up to 256 threads.
+//
+// Lists are sorted by descending degree, so the neighbours of higher rank are the first of each list.
+#include <warpbell/kernel.h>
+
+#include "marker.cuh"
+
+namespace warpbell {
+namespace graph {
+
+// Counts the neighbours of higher rank of every vertex. `above` is 0 before. Reads all edges once.
+template <class Id, class Source> WB_FN void triangles_order(const wb_triangles& p, const Source& source) {
+  const uint64_t* offset = p.offset;
+  uint32_t* above = p.above;
+  wb_graph_counters* sums = p.sums;
+  auto edges = source.open();
+  run_reader<decltype(edges)> reader(edges);
+  const warp::mask_t all = warp::full();
+  uint64_t scanned = 0, bad = 0;
+  for_each_tile(
+      static_cast<const Id*>(p.tile), p.edges, false,
+      [&](uint64_t from, uint64_t first, uint64_t last) {
+        for (uint64_t base = from; base < p.vertices; base += warp::width) {
+          const uint64_t v = base + warp::lane();
+          uint64_t begin = v < p.vertices ? offset[v] : last;
+          const bool inside = begin < last;
+          uint32_t count = 0, own = 0;
+          if (inside) {
+            const uint64_t end = offset[v + 1] < last ? offset[v + 1] : last;
+            if (begin < first) begin = first;
+            if (end > begin) count = static_cast<uint32_t>(end - begin);
+          }
+          scanned += count;
+          for_each_edge(edges, reader, begin, count, static_cast<Id>(v), [&](Id u, Id n) {
+            if (!is_valid_edge(edges, n, p.vertices, bad) || !ranks_above(n, degree_in(offset, n), u, degree_in(offset, u))) return;
+            if constexpr (warp::width == 1) {
+              ++own;  // the only lane reads a list of its own
+            } else {
+              order::fetch_add<order::relaxed>(&above[u], 1u);
+            }
+          });
+          if (own) order::fetch_add<order::relaxed>(&above[v], own);
+          if (!warp::all(all, inside)) break;
+        }
+      },
+      [&](uint64_t from, uint64_t to) {
+        if (warp::width < 32 || edges.joins_pages()) edges.expect_range(all, from, to);
+      });
+  add_count(sums, WB_TRIANGLES_SCANNED, scanned);
+  add_count(sums, WB_GRAPH_BAD_EDGES, bad);
+  publish(sums, p.report);
+}
+
+// One warp that counts triangles.
+template <class Id, class Session> class triangle_counter {
+ public:
+  WB_FN triangle_counter(const wb_triangles& p, Session& edges)
+      : offset_(p.offset), above_(p.above), found_(p.found), vertices_(p.vertices), edges_(edges), reader_(edges) {}
+
+  // Counts the triangles whose vertex of lowest rank is u. `marks` and `lists` are this warp's. All lanes call this.
+  WB_FN void count(uint64_t u, marker<Id>& marks, marker<Id>& lists) {
+    const uint64_t first = offset_[u], last = first + above_[u];
+    if (last - first < 2) return;
+    const uint64_t before = found;
+    // A list that exceeds a marker is marked part by part. A vertex that closes a triangle ranks higher than the one whose list has
+    // it, so it is in the same part or in one before.
+    for (uint64_t part = first; part < last; part = part_end(part, last)) {
+      mark(marks, part, part_end(part, last));
+      walk(marks, marks);
+      for (uint64_t later = part_end(part, last); later < last; later = part_end(later, last)) {
+        mark(lists, later, part_end(later, last));
+        walk(lists, marks);
+      }
+    }
+    const uint64_t own = warp::sum(warp::full(), found - before);
+    if (own && warp::lane() == 0) order::fetch_add<order::relaxed>(&found_[u], own);
+  }
+
+  uint64_t found = 0, scanned = 0, bad = 0;  // of this lane
+
+ private:
+  // Fills a set with a part of a list.
+  WB_FN void mark(marker<Id>& set, uint64_t begin, uint64_t end) {
+    set.reset(static_cast<uint32_t>(end - begin));
+    while (begin < end) {
+      const run r = run_to_cut(begin, end);
+      // The lanes share the run.
+      const uint32_t count = warp::lane() == 0 ? r.count : 0;
+      scanned += count;
+      for_each_edge(edges_, reader_, r.first, count, Id{0}, [&](Id, Id n) {
+        if (is_valid_edge(edges_, n, vertices_, bad)) set.insert(n);
+      });
+      begin += r.count;
+    }
+    warp::sync(warp::full());
+  }
+
+  // Reads the neighbours of higher rank of each vertex in `lists`, and counts those in `marks`.
+  WB_FN void walk(const marker<Id>& lists, const marker<Id>& marks) {
+    auto soon = [&](Id y) {
+      if (above_[y]) edges_.prefetch(offset_[y], above_[y]);
+    };
+    for_each_key<Session>(lists, soon, [&](bool has, Id y) {
+      uint64_t begin = has ? offset_[y] : 0;
+      const uint64_t end = has ? begin + above_[y] : 0;
+      while (warp::any(warp::full(), begin < end)) {
+        const run r = run_to_cut(begin, end);
+        scanned += r.count;
+        for_each_edge(edges_, reader_, r.first, r.count, y, [&](Id v, Id n) {
+          if (!is_valid_edge(edges_, n, vertices_, bad) || !marks.contains(n)) return;
+          ++found;
+          order::fetch_add<order::relaxed>(&found_[v], uint64_t{1});
+          order::fetch_add<order::relaxed>(&found_[n], uint64_t{1});
+        });
+        begin += r.count;
+      }
+    });
+  }
+
+  const uint64_t* offset_;
+  const uint32_t* above_;
+  uint64_t* found_;
+  uint64_t vertices_;
+  Session& edges_;
+  run_reader<Session> reader_;
+};
+
+// Counts the triangles whose vertex of lowest rank is from p.first to p.last. Warps take vertices as they finish others, because some
+// take much longer.
+template <class Id, class Source> WB_FN void triangles_count(const wb_triangles& p, const Source& source) {
+  wb_graph_counters* sums = p.sums;
+  auto edges = source.open();
+  triangle_counter<Id, decltype(edges)> counter(p, edges);
+  Id* slots = static_cast<Id*>(p.markers) + static_cast<uint64_t>(warp::index()) * 2 * marker_slots;
+  marker<Id> marks(slots), lists(slots + marker_slots);
+  constexpr uint64_t most = 32, turns = 16;  // vertices of a turn, and turns of each warp before a turn grows
+  const uint64_t share = (p.last - p.first) / (warp::total() * turns);
+  const uint64_t turn = share < 1 ? 1 : share < most ? share : most;
+  for (;;) {
+    uint64_t at = 0;
+    if (warp::lane() == 0) at = order::fetch_add<order::relaxed>(&sums->sum[WB_TRIANGLES_TAKEN], turn);
+    at = p.first + warp::shuffle(warp::full(), at, 0);
+    if (at >= p.last) break;
+    for (uint64_t u = at; u < at + turn && u < p.last; ++u) counter.count(u, marks, lists);
+  }
+  add_count(sums, WB_TRIANGLES_FOUND, counter.found);
+  add_count(sums, WB_TRIANGLES_SCANNED, counter.scanned);
+  add_count(sums, WB_GRAPH_BAD_EDGES, counter.bad);
+  publish(sums, p.report);
+}
+
+}  // namespace graph
+}  // namespace warpbell
+
+#define WB_TRIANGLES_EDGES(ID, SUFFIX, SOURCE)                                                  \
+  WB_GRAPH_KERNEL wb_triangles_order_##SUFFIX(WB_PARAM wb_triangles p, WB_PARAM SOURCE edges) { \
+    warpbell::graph::triangles_order<ID>(p, edges);                                             \
+  }                                                                                             \
+  WB_EXPORT(wb_triangles_order_##SUFFIX)                                                        \
+  WB_GRAPH_KERNEL wb_triangles_count_##SUFFIX(WB_PARAM wb_triangles p, WB_PARAM SOURCE edges) { \
+    warpbell::graph::triangles_count<ID>(p, edges);                                             \
+  }                                                                                             \
+  WB_EXPORT(wb_triangles_count_##SUFFIX)
+
+WB_TRIANGLES_EDGES(uint32_t, pointer_u32, warpbell::graph::pointer_source<uint32_t>)
+WB_TRIANGLES_EDGES(uint64_t, pointer_u64, warpbell::graph::pointer_source<uint64_t>)
+WB_TRIANGLES_EDGES(uint32_t, storage_u32, warpbell::array_ref<uint32_t>)
+WB_TRIANGLES_EDGES(uint64_t, storage_u64, warpbell::array_ref<uint64_t>)
