@@ -145,6 +145,17 @@ pub enum GraphCommand {
         #[command(flatten)]
         graph: GraphArgs,
     },
+    /// Communities by label propagation (CDLP), as LDBC Graphalytics defines it
+    #[command(
+        after_help = "Examples:\n  warpbell graph cdlp kron:18\n  warpbell graph cdlp links.el --directed --iterations 5 --out labels.txt"
+    )]
+    Cdlp {
+        /// Number of iterations; a run ends earlier if one changes no label
+        #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        iterations: u32,
+        #[command(flatten)]
+        graph: GraphArgs,
+    },
     /// PageRank; the ranks sum to 1
     #[command(
         after_help = "Examples:\n  warpbell graph pagerank kron:18 --iterations 20\n  warpbell graph pagerank links.el --directed --tolerance 1e-6 --out ranks.txt"
@@ -249,7 +260,7 @@ pub struct GraphArgs {
     /// Check the result also for a stored graph, whose edges are then read completely first
     #[arg(long)]
     pub verify: bool,
-    /// Components, ranks or ranges of distances to show
+    /// Components, communities, ranks or ranges of distances to show
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub top: usize,
     /// Write `ID VALUE` for every vertex to this file, or to standard output with -; `SOURCE ID VALUE` for several

@@ -223,6 +223,70 @@ fn ranks_are_those_of_the_power_method() {
     }
 }
 
+#[test]
+fn labels_are_those_of_the_synchronous_rule() {
+    let engine = testing::cpu();
+    for (i, shape) in shapes().into_iter().enumerate() {
+        let csr = &shape.csr;
+        let graph = GraphOnEngine::place(&engine, csr, Placement::Gpu, PlacementOptions::CDLP).unwrap();
+        let turned = in_edges(csr);
+        // The work space for one vertex at a time, for several batches, and for all.
+        let variants = [(1, 0), (2, 20_000), (10, 64 << 20)];
+        for (_, (iterations, work_space)) in variants.into_iter().enumerate().filter(|(k, _)| is_due(i, *k, 3)) {
+            // One batch for each vertex takes long.
+            if work_space == 0 && csr.vertices() > 100 {
+                continue;
+            }
+            let mut run = Cdlp::new(&graph, &CdlpOptions { iterations, work_space }).unwrap();
+            let expected = verify::propagated_labels(csr, Some(&turned), iterations);
+            for _ in 0..2 {
+                let result = run.run().unwrap();
+                assert_eq!(result.label, expected, "{}", shape.name);
+                let mut labels = expected.clone();
+                labels.sort_unstable();
+                labels.dedup();
+                assert_eq!(result.communities, labels.len() as u64, "{}", shape.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn labels_are_those_of_the_examples_of_graphalytics() {
+    // The examples of the specification, whose results are after two iterations.
+    let directed = [
+        (1, 3),
+        (1, 5),
+        (2, 4),
+        (2, 5),
+        (2, 10),
+        (3, 1),
+        (3, 5),
+        (3, 8),
+        (3, 10),
+        (5, 3),
+        (5, 4),
+        (5, 8),
+        (6, 3),
+        (6, 4),
+        (7, 4),
+        (8, 1),
+        (9, 4),
+    ];
+    let undirected = [(2, 3), (2, 4), (3, 4), (3, 5), (3, 8), (5, 6), (5, 8), (6, 7), (6, 8), (6, 9), (6, 10), (7, 9)];
+    let cases = [
+        (true, &directed[..], &[0, 1, 2, 3, 4, 1, 1, 2, 3, 2, 1][..]),
+        (false, &undirected, &[0, 1, 2, 3, 2, 2, 6, 5, 2, 5, 5]),
+    ];
+    for (directed, edges, labels) in cases {
+        let csr = Csr::from_edges(11, edges, CsrOptions { directed, ..Default::default() }).unwrap();
+        let graph = GraphOnEngine::place(&testing::cpu(), &csr, Placement::Gpu, PlacementOptions::CDLP).unwrap();
+        let result = cdlp(&graph, &CdlpOptions::default().iterations(2)).unwrap();
+        assert_eq!(result.label, labels);
+        verify::cdlp(&csr, Some(&csr.transpose()), 2, labels).unwrap();
+    }
+}
+
 fn serial_distances<D: Copy + PartialOrd>(
     csr: &Csr,
     source: u64,
@@ -340,6 +404,7 @@ fn wrong_calls_are_errors() {
     assert!(matches!(no_vertex, Err(GraphError::NoSuchVertex { source_vertex: 4, vertices: 4 })));
     assert!(matches!(sssp(&graph, 0, &SsspOptions::default()), Err(GraphError::NotPlaced { .. })));
     assert!(matches!(pagerank(&graph, &PageRankOptions::default()), Err(GraphError::NotPlaced { .. })));
+    assert!(matches!(cdlp(&graph, &CdlpOptions::default()), Err(GraphError::NotPlaced { .. })));
     for damping in [-0.1, 1.1, f64::NAN] {
         let options = PageRankOptions { damping, ..PageRankOptions::default() };
         assert!(matches!(pagerank(&graph, &options), Err(GraphError::Parameter { name: "damping", .. })));
@@ -381,10 +446,11 @@ fn every_shape_on_storage() {
     }
 }
 
-fn run_all(graph: &GraphOnEngine) -> [Result<(), GraphError>; 4] {
+fn run_all(graph: &GraphOnEngine) -> [Result<(), GraphError>; 5] {
     [
         bfs(graph, 0, &BfsOptions::default()).map(drop),
         components(graph, &ComponentsOptions::default()).map(drop),
+        cdlp(graph, &CdlpOptions::default()).map(drop),
         pagerank(graph, &PageRankOptions::default()).map(drop),
         sssp(graph, 0, &SsspOptions::default()).map(drop),
     ]
@@ -438,6 +504,8 @@ fn verify_all(csr: &Csr, graph: &GraphOnEngine, source: u64) {
     assert!(ranked.converged);
     let transpose = csr.directed().then(|| csr.transpose());
     verify::pagerank(csr, transpose.as_ref(), verify::PageRank::default(), &ranked.rank).unwrap();
+    let labelled = cdlp(graph, &CdlpOptions::default()).unwrap();
+    verify::cdlp(csr, transpose.as_ref(), 10, &labelled.label).unwrap();
     let distances = sssp(graph, source, &SsspOptions::default()).unwrap().distance;
     match &distances {
         Distances::Integer(d) => verify::sssp(csr, source, verify::Distances::U64(d)).unwrap(),

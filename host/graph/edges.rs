@@ -196,10 +196,10 @@ impl fmt::Display for Placement {
 /// Parts of a graph to place. An algorithm that needs a missing part fails with [`GraphError::NotPlaced`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlacementOptions {
-    /// True to place neighbour lists: for breadth-first search, components, and PageRank of undirected graphs.
+    /// True to place neighbour lists: for all algorithms but shortest paths, and PageRank of directed graphs.
     pub lists: bool,
-    /// True to place in-neighbour lists of a directed graph: for PageRank, and for bottom-up steps of breadth-first
-    /// search.
+    /// True to place in-neighbour lists of a directed graph: for PageRank, label propagation, and bottom-up steps of
+    /// breadth-first search.
     pub inward: bool,
     /// True to place lists of neighbours with weights: for shortest paths.
     pub weighted: bool,
@@ -212,6 +212,8 @@ impl PlacementOptions {
     pub const COMPONENTS: Self = Self { lists: true, inward: false, weighted: false };
     /// Parts for PageRank.
     pub const PAGERANK: Self = Self { lists: true, inward: true, weighted: false };
+    /// Parts for label propagation.
+    pub const CDLP: Self = Self { lists: true, inward: true, weighted: false };
     /// Parts for shortest paths.
     pub const SSSP: Self = Self { lists: false, inward: false, weighted: true };
     /// Parts for all algorithms.

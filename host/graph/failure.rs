@@ -149,6 +149,7 @@ impl Failure for VerifyError {
         match self {
             Self::Length { .. } | Self::Weights { .. } | Self::Source { .. } | Self::Kind => ErrorKind::Argument,
             Self::Depth { .. } | Self::Parent { .. } | Self::Component { .. } => ErrorKind::Damaged,
+            Self::Label { .. } => ErrorKind::Damaged,
             Self::Rank { .. } | Self::RankSum { .. } | Self::Ranks { .. } => ErrorKind::Damaged,
             Self::Distance { .. } | Self::Relaxable { .. } => ErrorKind::Damaged,
         }

@@ -1,6 +1,7 @@
 //! A graph with its identifiers, as programs hold it: one handle for all algorithms.
 
 use super::bfs::{Bfs, BfsOnEngine, BfsOptions, BfsResult};
+use super::cdlp::{Cdlp, CdlpOnEngine, CdlpOptions, CdlpResult};
 use super::components::{Components, ComponentsOnEngine, ComponentsOptions, ComponentsResult};
 use super::csr::Csr;
 use super::edges::{GraphError, GraphOnEngine, Placement, PlacementOptions};
@@ -213,6 +214,30 @@ impl Graph {
     /// As for [`PageRank::new`] and [`PageRank::run_on_device`].
     pub fn pagerank_on_device(&self, options: &PageRankOptions) -> Result<PageRankOnEngine, GraphError> {
         PageRank::new(&self.on_engine, options)?.run_on_device()
+    }
+
+    /// Detects communities by label propagation, with the default options.
+    ///
+    /// # Errors
+    /// As for [`Cdlp::new`] and [`Cdlp::run`].
+    pub fn cdlp(&self) -> Result<CdlpResult, GraphError> {
+        self.cdlp_with(&CdlpOptions::default())
+    }
+
+    /// Detects communities by label propagation.
+    ///
+    /// # Errors
+    /// As for [`Cdlp::new`] and [`Cdlp::run`].
+    pub fn cdlp_with(&self, options: &CdlpOptions) -> Result<CdlpResult, GraphError> {
+        Cdlp::new(&self.on_engine, options)?.run()
+    }
+
+    /// Detects communities by label propagation, and leaves the labels in the engine's memory.
+    ///
+    /// # Errors
+    /// As for [`Cdlp::new`] and [`Cdlp::run_on_device`].
+    pub fn cdlp_on_device(&self, options: &CdlpOptions) -> Result<CdlpOnEngine, GraphError> {
+        Cdlp::new(&self.on_engine, options)?.run_on_device()
     }
 
     /// Finds the shortest paths from vertex `source`, with the default options.

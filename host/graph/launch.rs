@@ -12,6 +12,7 @@ use std::time::Duration;
 
 crate::engine::plain!(
     params::Bfs,
+    params::Cdlp,
     params::Components,
     params::Pagerank,
     params::Partition,

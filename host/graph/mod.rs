@@ -45,6 +45,7 @@ pub use names::{NameFault, Names, NamesError};
 internal!(names::{LONGEST_VERTEX_NAME, VertexName});
 
 mod bfs;
+mod cdlp;
 mod components;
 mod edges;
 mod external;
@@ -65,6 +66,7 @@ pub mod stored;
 mod vertex_values;
 
 pub use bfs::{Bfs, BfsOnEngine, BfsOptions, BfsResult, Direction, LevelReport, UNREACHED, bfs};
+pub use cdlp::{Cdlp, CdlpOnEngine, CdlpOptions, CdlpResult, PropagationReport, cdlp};
 pub use components::{Components, ComponentsOnEngine, ComponentsOptions, ComponentsResult, PhaseReport, components};
 pub use edges::{GraphError, GraphOnEngine, Placement, PlacementOptions};
 internal!(edges::DEFAULT_LAUNCH_LIMIT);

@@ -47,6 +47,11 @@ fn regions_hold_the_values_of_a_run() {
         assert_eq!((left.label.element_type(), left.components), (id, copied.components));
         assert_eq!(integers(&left.label), copied.label, "{name}");
 
+        let mut run = Cdlp::new(&graph, &CdlpOptions::default()).unwrap();
+        let (left, copied) = (run.run_on_device().unwrap(), run.run().unwrap());
+        assert_eq!((left.label.element_type(), left.communities), (id, copied.communities));
+        assert_eq!(integers(&left.label), copied.label, "{name}");
+
         let mut run = PageRank::new(&graph, &PageRankOptions::default().tolerance(None).iterations(3)).unwrap();
         let (left, copied) = (run.run_on_device().unwrap(), run.run().unwrap());
         assert_eq!((left.rank.element_type(), left.converged), (ElementType::F64, copied.converged));
@@ -101,6 +106,9 @@ fn later_runs_leave_earlier_results_as_they_are() {
     let mut run = PageRank::new(&graph, &PageRankOptions::default()).unwrap();
     let (first, second) = (run.run_on_device().unwrap(), run.run_on_device().unwrap());
     assert_ne!(first.rank.region().address(), second.rank.region().address());
+    let mut run = Cdlp::new(&graph, &CdlpOptions::default()).unwrap();
+    let (first, second) = (run.run_on_device().unwrap(), run.run_on_device().unwrap());
+    assert_ne!(first.label.region().address(), second.label.region().address());
     let mut run = Components::new(&graph, &ComponentsOptions::default()).unwrap();
     let (first, second) = (run.run_on_device().unwrap(), run.run_on_device().unwrap());
     assert_ne!(first.label.region().address(), second.label.region().address());

@@ -63,6 +63,8 @@ pub enum Values<'a> {
     Components(&'a [u32]),
     /// Components as in `Components`, in 64 bits.
     WideComponents(&'a [u64]),
+    /// Labels of communities, as in `WideComponents`.
+    Labels(&'a [u64]),
     /// Ranks in single precision.
     Ranks32(&'a [f32]),
     /// Ranks in double precision.
@@ -75,7 +77,7 @@ impl Values<'_> {
             Self::Depths(v) => v.len(),
             Self::Distances(v) => v.len(),
             Self::Components(v) => v.len(),
-            Self::WideComponents(v) => v.len(),
+            Self::WideComponents(v) | Self::Labels(v) => v.len(),
             Self::Ranks32(v) => v.len(),
             Self::Ranks64(v) => v.len(),
         }
@@ -87,6 +89,7 @@ impl Values<'_> {
             Self::Depths(_) => "depth",
             Self::Distances(_) => "distance",
             Self::Components(_) | Self::WideComponents(_) => "component",
+            Self::Labels(_) => "label",
             Self::Ranks32(_) | Self::Ranks64(_) => "rank",
         }
     }
@@ -97,7 +100,9 @@ impl Values<'_> {
             Self::Components(c) => {
                 parallel::position(c.len(), |v| u64::from(c[v]) >= vertices).map(|v| (v, c[v].into()))
             }
-            Self::WideComponents(c) => parallel::position(c.len(), |v| c[v] >= vertices).map(|v| (v, c[v])),
+            Self::WideComponents(c) | Self::Labels(c) => {
+                parallel::position(c.len(), |v| c[v] >= vertices).map(|v| (v, c[v]))
+            }
             _ => None,
         };
         bad.map(|(v, found)| (v as u64, found))
@@ -114,7 +119,7 @@ impl Values<'_> {
             Self::Distances(Distances::F32(d)) | Self::Ranks32(d) => write!(text, "{}", d[v])?,
             Self::Distances(Distances::F64(d)) | Self::Ranks64(d) => write!(text, "{}", d[v])?,
             Self::Components(c) => form.append(&ids.id(c[v].into()), text)?,
-            Self::WideComponents(c) => form.append(&ids.id(c[v]), text)?,
+            Self::WideComponents(c) | Self::Labels(c) => form.append(&ids.id(c[v]), text)?,
         }
         text.write_char('\n')
     }

@@ -365,3 +365,47 @@ const _: () = {
     ["Offset of field: Pagerank::backward"][offset_of!(Pagerank, backward) - 96usize];
     ["Offset of field: Pagerank::reserved"][offset_of!(Pagerank, reserved) - 100usize];
 };
+pub const CDLP_CHANGED: usize = 0;
+pub const CDLP_SCANNED: usize = 1;
+pub const CDLP_LABELS: usize = 2;
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
+pub struct Cdlp {
+    pub offset: u64,
+    pub out_offset: u64,
+    pub in_offset: u64,
+    pub tile: u64,
+    pub label: u64,
+    pub best: u64,
+    pub table: u64,
+    pub sums: u64,
+    pub report: u64,
+    pub vertices: u64,
+    pub first: u64,
+    pub last: u64,
+    pub edges_from: u64,
+    pub edges_to: u64,
+    pub label_bits: u32,
+    pub backward: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Cdlp"][size_of::<Cdlp>() - 120usize];
+    ["Alignment of Cdlp"][align_of::<Cdlp>() - 8usize];
+    ["Offset of field: Cdlp::offset"][offset_of!(Cdlp, offset) - 0usize];
+    ["Offset of field: Cdlp::out_offset"][offset_of!(Cdlp, out_offset) - 8usize];
+    ["Offset of field: Cdlp::in_offset"][offset_of!(Cdlp, in_offset) - 16usize];
+    ["Offset of field: Cdlp::tile"][offset_of!(Cdlp, tile) - 24usize];
+    ["Offset of field: Cdlp::label"][offset_of!(Cdlp, label) - 32usize];
+    ["Offset of field: Cdlp::best"][offset_of!(Cdlp, best) - 40usize];
+    ["Offset of field: Cdlp::table"][offset_of!(Cdlp, table) - 48usize];
+    ["Offset of field: Cdlp::sums"][offset_of!(Cdlp, sums) - 56usize];
+    ["Offset of field: Cdlp::report"][offset_of!(Cdlp, report) - 64usize];
+    ["Offset of field: Cdlp::vertices"][offset_of!(Cdlp, vertices) - 72usize];
+    ["Offset of field: Cdlp::first"][offset_of!(Cdlp, first) - 80usize];
+    ["Offset of field: Cdlp::last"][offset_of!(Cdlp, last) - 88usize];
+    ["Offset of field: Cdlp::edges_from"][offset_of!(Cdlp, edges_from) - 96usize];
+    ["Offset of field: Cdlp::edges_to"][offset_of!(Cdlp, edges_to) - 104usize];
+    ["Offset of field: Cdlp::label_bits"][offset_of!(Cdlp, label_bits) - 112usize];
+    ["Offset of field: Cdlp::backward"][offset_of!(Cdlp, backward) - 116usize];
+};

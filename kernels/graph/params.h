@@ -231,6 +231,35 @@ typedef struct wb_pagerank {
   uint32_t reserved;
 } wb_pagerank;
 
+// --- label propagation -----------------------------------------------------------------------------------------------
+
+// Sums that a step reports.
+enum wb_cdlp_sum {
+  WB_CDLP_CHANGED = 0,  // vertices whose label changed
+  WB_CDLP_SCANNED = 1,  // edges read
+  WB_CDLP_LABELS = 2    // labels that a vertex has
+};
+
+// Parameters of a step. A batch is a range of vertices whose tables fit into the work space together.
+typedef struct wb_cdlp {
+  WB_POINTER(const uint64_t) offset;      // [vertices + 1] of the lists that the kernel reads
+  WB_POINTER(const uint64_t) out_offset;  // [vertices + 1] of the out-lists
+  WB_POINTER(const uint64_t) in_offset;   // likewise of the in-lists of a directed graph, or null
+  WB_POINTER(const void) tile;            // for each tile from `edges_from` on the vertex of its first edge
+  WB_POINTER(void) label;                 // an identifier for each vertex
+  WB_POINTER(uint64_t) best;              // [vertices]: the most frequent label so far and its count; all bits set between steps
+  WB_POINTER(void) table;                 // slots of the batch; all bits set between batches
+  WB_POINTER(wb_graph_counters) sums;
+  WB_POINTER(wb_graph_report) report;
+  uint64_t vertices;
+  uint64_t first;       // first vertex of the batch
+  uint64_t last;        // the vertex behind its last one
+  uint64_t edges_from;  // first edge of the first tile of the batch
+  uint64_t edges_to;    // the edge behind the last one of the batch
+  uint32_t label_bits;  // of a word of `best`
+  uint32_t backward;    // sweep the edges from the end
+} wb_cdlp;
+
 #ifdef __cplusplus
 static_assert(sizeof(wb_graph_counters) == 64, "wb_graph_counters");
 static_assert(sizeof(wb_graph_report) == 64, "wb_graph_report");
@@ -243,4 +272,5 @@ static_assert(sizeof(wb_partition) == 240, "wb_partition");
 static_assert(sizeof(wb_sssp) == 144, "wb_sssp");
 static_assert(sizeof(wb_components) == 88, "wb_components");
 static_assert(sizeof(wb_pagerank) == 104, "wb_pagerank");
+static_assert(sizeof(wb_cdlp) == 120, "wb_cdlp");
 #endif

@@ -48,6 +48,20 @@ fn the_largest_components_and_the_highest_ranks_are_named() {
     assert_eq!(report["results"]["highlights"], json!([{ "components": 2, "largest": largest }]));
     mentions(&run(&["cc", "--top", "1"]).0, &["\nlargest components 1: 5\n"]);
 
+    // Pairs exchange their labels in each iteration.
+    let (text, report) = run(&["cdlp"]);
+    mentions(
+        &text,
+        &[
+            "4 communities in 10 iterations",
+            "verified (Graphalytics rules)",
+            "\nlargest communities 2: 4, 1: 1, 10: 1, 20: 1\n",
+        ],
+    );
+    let largest = &report["results"]["highlights"][0]["largest"][0];
+    assert_eq!((&largest["label"], &largest["vertices"]), (&json!(2), &json!(4)));
+    assert_eq!(report["results"]["runs"][0]["rules"], "Graphalytics rules");
+
     let (text, report) = run(&["pagerank", "--top", "1"]);
     mentions(&text, &["\nhighest ranks 3: "]);
     let highest = report["results"]["highlights"][0]["highest"].as_array().unwrap();

@@ -1,4 +1,4 @@
-//! Graph algorithms: breadth-first search, connected components, PageRank, shortest paths.
+//! Graph algorithms: breadth-first search, connected components, label propagation, PageRank, shortest paths.
 
 use crate::engine::as_json;
 use crate::error::{Error, guard, wb_code};
@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use warpbell::graph::{
-    Bfs, BfsOptions, BucketReport, Components, ComponentsOptions, GraphOnEngine, IterationReport, LevelReport,
-    PageRank, PageRankOptions, PhaseReport, Sssp, SsspOptions, VertexValues,
+    Bfs, BfsOptions, BucketReport, Cdlp, CdlpOptions, Components, ComponentsOptions, GraphOnEngine, IterationReport,
+    LevelReport, PageRank, PageRankOptions, PhaseReport, PropagationReport, Sssp, SsspOptions, VertexValues,
 };
 use warpbell::storage::Stats;
 
@@ -58,6 +58,27 @@ pub struct wb_components_options {
 // SAFETY: numbers; the size comes first.
 unsafe impl Options for wb_components_options {
     const NAME: &str = "wb_components_options";
+}
+
+/// Options of `wb_cdlp`. All fields but `size` may be zero.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct wb_cdlp_options {
+    /// `sizeof(wb_cdlp_options)`.
+    pub size: usize,
+    /// Bytes of the work space in the engine's memory; 0 for 64 MiB. It is larger if the longest list needs that.
+    pub work_space: u64,
+    /// Iterations at most; 0 for 10.
+    pub iterations: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Limit of one kernel; 0 for the default.
+    pub kernel_seconds: f64,
+}
+
+// SAFETY: numbers; the size comes first.
+unsafe impl Options for wb_cdlp_options {
+    const NAME: &str = "wb_cdlp_options";
 }
 
 /// Options of `wb_pagerank`. All fields but `size` may be zero.
@@ -220,6 +241,46 @@ pub unsafe extern "C" fn wb_components(
         let steps: Vec<_> = found.phases.iter().map(step).collect();
         let scanned = found.phases.iter().map(|p| p.scanned).sum();
         let report = wb_report { components: found.components, ..Default::default() };
+        let facts = facts(found.elapsed, found.io.as_ref(), &steps, scanned, report)?;
+        label.give(handle(found.label, &facts))
+    })
+}
+
+/// Detects communities by synchronous label propagation (CDLP of LDBC Graphalytics). Each vertex starts with its own number as
+/// its label, and takes the most frequent label of its neighbours in each iteration, of several the smallest. In a directed
+/// graph in- and out-neighbours count, and a vertex that is both counts twice. The run ends earlier if no label changes.
+///
+/// @param options Options, or null for the defaults.
+/// @param label Receives the labels, of type `WB_U32` or `WB_U64`: numbers of vertices. `wb_report.components` is the number of
+///   communities.
+/// @return As `wb_bfs`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_cdlp(
+    graph: In<wb_graph_t>,
+    options: In<wb_cdlp_options>,
+    label: Out<*mut wb_values_t>,
+) -> wb_code {
+    guard(|| {
+        label.check("label")?;
+        let given = options.read()?;
+        let mut chosen = CdlpOptions::default();
+        if given.iterations != 0 {
+            chosen = chosen.iterations(given.iterations);
+        }
+        if given.work_space != 0 {
+            chosen = chosen.work_space(given.work_space);
+        }
+        let graph = limited(graph, given.kernel_seconds)?;
+        let found = Cdlp::new(&graph, &chosen)?.run_on_device()?;
+        let step = |i: &PropagationReport| {
+            json!({
+                "iteration": i.iteration, "changed": i.changed, "scanned": i.scanned,
+                "elapsed_seconds": i.elapsed.as_secs_f64(),
+            })
+        };
+        let steps: Vec<_> = found.iterations.iter().map(step).collect();
+        let scanned = found.iterations.iter().map(|i| i.scanned).sum();
+        let report = wb_report { components: found.communities, ..Default::default() };
         let facts = facts(found.elapsed, found.io.as_ref(), &steps, scanned, report)?;
         label.give(handle(found.label, &facts))
     })

@@ -4,7 +4,7 @@ use crate::cache::Cache;
 use crate::call::{self, Shared};
 use crate::engine::{Engine, as_python};
 use crate::error::Failure;
-use crate::graph_results::{BfsResult, ComponentsResult, PageRankResult, SsspResult};
+use crate::graph_results::{BfsResult, CdlpResult, ComponentsResult, PageRankResult, SsspResult};
 use crate::held::Held;
 use crate::host_array::Source;
 use crate::progress::Progress;
@@ -19,8 +19,9 @@ use warpbell::engine;
 use warpbell::graph::import::{ColumnNames, Notice, Precision};
 use warpbell::graph::stored::{self, GraphToStore};
 use warpbell::graph::{
-    Bfs, BfsOptions, Components, ComponentsOptions, Csr, GraphOnEngine, IdKind, Ids, Input, LoadOptions, Neighbours,
-    Orientation, PageRank, PageRankOptions, Placement, PlacementOptions, Sssp, SsspOptions, Stage, WeightMode, Weights,
+    Bfs, BfsOptions, Cdlp, CdlpOptions, Components, ComponentsOptions, Csr, GraphOnEngine, IdKind, Ids, Input,
+    LoadOptions, Neighbours, Orientation, PageRank, PageRankOptions, Placement, PlacementOptions, Sssp, SsspOptions,
+    Stage, WeightMode, Weights,
 };
 
 /// A graph near the kernels, or with its edges on storage.
@@ -475,6 +476,14 @@ impl Graph {
     fn cc(&self, py: Python<'_>) -> PyResult<ComponentsResult> {
         let found = self.call(py, |graph| Components::new(graph, &ComponentsOptions::default())?.run_on_device())?;
         ComponentsResult::new(py, found, &self.shared)
+    }
+
+    /// Communities by synchronous label propagation (CDLP of LDBC Graphalytics). The run ends earlier if no label changes.
+    #[pyo3(signature = (*, iterations = 10))]
+    fn cdlp(&self, py: Python<'_>, iterations: u32) -> PyResult<CdlpResult> {
+        let options = CdlpOptions::default().iterations(iterations);
+        let found = self.call(py, move |graph| Cdlp::new(graph, &options)?.run_on_device())?;
+        CdlpResult::new(py, found, &self.shared)
     }
 
     /// PageRank. The run ends when the changes of all ranks in an iteration sum to less than ``tolerance``.

@@ -4,7 +4,7 @@ use crate::call::Shared;
 use crate::tensor::{Memory, Tensor};
 use pyo3::prelude::*;
 use std::sync::Arc;
-use warpbell::graph::{BfsOnEngine, ComponentsOnEngine, PageRankOnEngine, SsspOnEngine, VertexValues};
+use warpbell::graph::{BfsOnEngine, CdlpOnEngine, ComponentsOnEngine, PageRankOnEngine, SsspOnEngine, VertexValues};
 use warpbell::storage::ElementType;
 
 /// Makes a tensor of values, of this type if it is given: one of as many bytes.
@@ -98,6 +98,40 @@ impl ComponentsResult {
 impl ComponentsResult {
     fn __repr__(&self) -> String {
         format!("ComponentsResult({} components, {:.6} s)", self.components, self.elapsed)
+    }
+}
+
+/// Communities of label propagation.
+#[pyclass(frozen, module = "warpbell")]
+pub(crate) struct CdlpResult {
+    /// Label of each vertex: the number of the vertex whose label it was at the start.
+    #[pyo3(get)]
+    label: Py<Tensor>,
+    /// Number of communities, that is, of different labels.
+    #[pyo3(get)]
+    communities: u64,
+    /// Number of iterations.
+    #[pyo3(get)]
+    iterations: usize,
+    /// Time in seconds.
+    #[pyo3(get)]
+    elapsed: f64,
+}
+
+impl CdlpResult {
+    pub(crate) fn new(py: Python<'_>, found: CdlpOnEngine, shared: &Arc<Shared>) -> PyResult<Self> {
+        let as_type = signed(&found.label);
+        let label = tensor(py, found.label, as_type, shared)?;
+        let (communities, iterations) = (found.communities, found.iterations.len());
+        Ok(Self { label, communities, iterations, elapsed: found.elapsed.as_secs_f64() })
+    }
+}
+
+#[pymethods]
+impl CdlpResult {
+    fn __repr__(&self) -> String {
+        let (communities, iterations) = (self.communities, self.iterations);
+        format!("CdlpResult({communities} communities, {iterations} iterations, {:.6} s)", self.elapsed)
     }
 }
 

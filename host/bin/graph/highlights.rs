@@ -30,6 +30,7 @@ enum Facts {
     Levels { levels: Vec<u64>, farthest: Option<VertexName<'static>> },
     Distances { eccentricity: Option<f64>, farthest: Option<VertexName<'static>>, histogram: Vec<DistanceRange> },
     Components { components: u64, largest: Vec<Component> },
+    Communities { communities: u64, largest: Vec<Community> },
     Ranks { highest: Vec<Rank> },
 }
 
@@ -40,13 +41,19 @@ struct Component {
 }
 
 #[derive(Serialize)]
+struct Community {
+    label: VertexName<'static>,
+    vertices: u64,
+}
+
+#[derive(Serialize)]
 struct Rank {
     vertex: VertexName<'static>,
     rank: f64,
 }
 
 impl Highlights {
-    /// Computes the highlights from a result: `top` components, ranks or ranges of distances.
+    /// Computes the highlights from a result: `top` components, communities, ranks or ranges of distances.
     pub fn of(outcome: &Outcome, ids: &Ids, source: Option<u64>, top: usize) -> Self {
         let name = |v: u64| ids.id(v).into_owned();
         let facts = match outcome {
@@ -63,6 +70,11 @@ impl Highlights {
                 let largest = highlights::largest_components(&r.label, top).into_iter();
                 let largest = largest.map(|(v, vertices)| Component { component: name(v), vertices }).collect();
                 Facts::Components { components: r.components, largest }
+            }
+            Outcome::Cdlp(r) => {
+                let largest = highlights::largest_components(&r.label, top).into_iter();
+                let largest = largest.map(|(v, vertices)| Community { label: name(v), vertices }).collect();
+                Facts::Communities { communities: r.communities, largest }
             }
             Outcome::PageRank(r) => {
                 let highest = highlights::highest_ranks(&r.rank, top).into_iter();
@@ -103,6 +115,10 @@ impl fmt::Display for Highlights {
             Facts::Components { largest, .. } => {
                 let largest = largest.iter().map(|c| format!("{}: {}", c.component, grouped(c.vertices)));
                 write!(f, "largest components {}", list(largest))
+            }
+            Facts::Communities { largest, .. } => {
+                let largest = largest.iter().map(|c| format!("{}: {}", c.label, grouped(c.vertices)));
+                write!(f, "largest communities {}", list(largest))
             }
             Facts::Ranks { highest } => {
                 let highest = highest.iter().map(|r| format!("{}: {:.4e}", r.vertex, r.rank));

@@ -29,14 +29,16 @@ use warpbell::graph::import::Precision;
 use warpbell::graph::stored::GraphName;
 use warpbell::graph::verify::{self, VerifyError};
 use warpbell::graph::{
-    Bfs, BfsOptions, Components, ComponentsOptions, Csr, GraphOnEngine, GraphShape, LoadOptions, Loaded, Orientation,
-    PageRank, PageRankOptions, PageRankResult, PlacementOptions, Sssp, SsspOptions, WeightMode, hub, teps,
+    Bfs, BfsOptions, Cdlp, CdlpOptions, Components, ComponentsOptions, Csr, GraphOnEngine, GraphShape, LoadOptions,
+    Loaded, Orientation, PageRank, PageRankOptions, PageRankResult, PlacementOptions, Sssp, SsspOptions, WeightMode,
+    hub, teps,
 };
 use warpbell::units::grouped;
 
 /// Graph algorithm with its options.
 pub enum Algorithm {
     Bfs,
+    Cdlp(CdlpOptions),
     Components,
     PageRank(PageRankOptions),
     Sssp(SsspOptions, WeightArgs),
@@ -45,6 +47,7 @@ pub enum Algorithm {
 /// An algorithm with its memory, for any number of runs.
 enum Runner {
     Bfs(Bfs),
+    Cdlp(Cdlp),
     Components(Components),
     PageRank(PageRank),
     Sssp(Sssp),
@@ -86,6 +89,10 @@ pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> 
         GraphCommand::Delete(args) => return stored::delete(&args, interrupt),
         GraphCommand::Export(args) => return export::run(&args, interrupt),
         GraphCommand::Cc { graph } => Job { algorithm: Algorithm::Components, sources: none, graph },
+        GraphCommand::Cdlp { iterations, graph } => {
+            let options = CdlpOptions::default().iterations(iterations);
+            Job { algorithm: Algorithm::Cdlp(options), sources: none, graph }
+        }
         GraphCommand::Pagerank { damping, iterations, tolerance, graph } => {
             let options = PageRankOptions::default().damping(damping);
             let options = match iterations {
@@ -130,6 +137,7 @@ impl Job {
     pub fn name(&self) -> &'static str {
         match self.algorithm {
             Algorithm::Bfs => "graph bfs",
+            Algorithm::Cdlp(_) => "graph cdlp",
             Algorithm::Components => "graph cc",
             Algorithm::PageRank(_) => "graph pagerank",
             Algorithm::Sssp(..) => "graph sssp",
@@ -331,7 +339,7 @@ impl Job {
     /// # Errors
     /// [`Failure::Error`] if the graph lacks a vertex that `--source` names, or has no edges to draw a source from.
     pub fn sources(&self, csr: &dyn GraphShape) -> Result<Vec<Option<u64>>, Failure> {
-        if matches!(self.algorithm, Algorithm::Components | Algorithm::PageRank(_)) {
+        if matches!(self.algorithm, Algorithm::Cdlp(_) | Algorithm::Components | Algorithm::PageRank(_)) {
             return Ok(vec![None]);
         }
         if self.sources.source.is_empty() {
@@ -377,6 +385,7 @@ impl Job {
     fn needs(&self) -> PlacementOptions {
         match self.algorithm {
             Algorithm::Bfs => PlacementOptions::BFS,
+            Algorithm::Cdlp(_) => PlacementOptions::CDLP,
             Algorithm::Components => PlacementOptions::COMPONENTS,
             Algorithm::PageRank(_) => PlacementOptions::PAGERANK,
             Algorithm::Sssp(..) => PlacementOptions::SSSP,
@@ -386,6 +395,7 @@ impl Job {
     fn runner(&self, graph: &GraphOnEngine) -> Result<Runner, Failure> {
         Ok(match &self.algorithm {
             Algorithm::Bfs => Runner::Bfs(Bfs::new(graph, &BfsOptions::default())?),
+            Algorithm::Cdlp(options) => Runner::Cdlp(Cdlp::new(graph, options)?),
             Algorithm::Components => Runner::Components(Components::new(graph, &ComponentsOptions::default())?),
             Algorithm::PageRank(options) => Runner::PageRank(PageRank::new(graph, options)?),
             Algorithm::Sssp(options, _) => Runner::Sssp(Sssp::new(graph, options)?),
@@ -409,6 +419,7 @@ impl Job {
         let start = source.unwrap_or_default();
         let outcome = match runner {
             Runner::Bfs(bfs) => bfs.run(start).map(Outcome::Bfs),
+            Runner::Cdlp(cdlp) => cdlp.run().map(Outcome::Cdlp),
             Runner::Components(components) => components.run().map(Outcome::Components),
             Runner::PageRank(pagerank) => pagerank.run().map(Outcome::PageRank),
             Runner::Sssp(sssp) => sssp.run(start).map(Outcome::Sssp),
@@ -436,6 +447,11 @@ impl Job {
                 Some(parents) => verify::bfs_parents(csr, source, &r.depth, parents),
                 None => verify::bfs(csr, source, &r.depth),
             },
+            Outcome::Cdlp(r) => {
+                let Algorithm::Cdlp(options) = &self.algorithm else { return Ok(()) };
+                let inward = csr.directed().then(|| csr.transpose());
+                verify::cdlp(csr, inward.as_ref(), options.iterations, &r.label)
+            }
             Outcome::Components(r) => verify::components(csr, &r.label),
             Outcome::PageRank(r) => self.verify_ranks(csr, r)?,
             Outcome::Sssp(r) => verify::sssp(csr, source, distances(&r.distance)),

@@ -5,13 +5,14 @@ use crate::workloads::graph::{GraphRun, seconds};
 use warpbell::graph::output::Values;
 use warpbell::graph::verify;
 use warpbell::graph::{
-    BfsResult, ComponentsResult, Distances, GraphShape, PageRankResult, SsspResult, UNREACHED, teps,
+    BfsResult, CdlpResult, ComponentsResult, Distances, GraphShape, PageRankResult, SsspResult, UNREACHED, teps,
 };
 use warpbell::units::{Bytes, grouped, real};
 
 /// Result of an algorithm.
 pub enum Outcome {
     Bfs(BfsResult),
+    Cdlp(CdlpResult),
     Components(ComponentsResult),
     PageRank(PageRankResult),
     Sssp(SsspResult),
@@ -27,6 +28,16 @@ impl Outcome {
                 let levels = r.levels.iter().filter(|l| l.found > 0).count();
                 GraphRun { reached: Some(r.reached), ..GraphRun::new(r.elapsed, edges, (levels, "levels")) }
             }
+            Self::Cdlp(r) => GraphRun {
+                communities: Some(r.communities),
+                rules: "Graphalytics rules",
+                ..GraphRun::new(
+                    r.elapsed,
+                    // Every iteration reads every edge.
+                    teps::traversed_edges(csr, |_| true) * r.iterations.len() as u64,
+                    (r.iterations.len(), "iterations"),
+                )
+            },
             Self::Components(r) => GraphRun {
                 components: Some(r.components),
                 ..GraphRun::new(r.elapsed, teps::traversed_edges(csr, |_| true), (r.phases.len(), "phases"))
@@ -61,6 +72,7 @@ impl Outcome {
     pub fn values(&self) -> Values<'_> {
         match self {
             Self::Bfs(r) => Values::Depths(&r.depth),
+            Self::Cdlp(r) => Values::Labels(&r.label),
             Self::Components(r) => Values::WideComponents(&r.label),
             Self::PageRank(r) => Values::Ranks64(&r.rank),
             Self::Sssp(r) => Values::Distances(distances(&r.distance)),
@@ -82,6 +94,14 @@ impl Outcome {
                     l.direction.to_string(),
                     grouped(l.hub_hits),
                     seconds(l.elapsed),
+                ))
+            }),
+            Self::Cdlp(r) => r.iterations.iter().try_for_each(|i| {
+                let (changed, scanned) = (grouped(i.changed), grouped(i.scanned));
+                text.line(format_args!(
+                    "iteration {:<4} changed {changed:>12}   scanned {scanned:>13}   {}",
+                    i.iteration,
+                    seconds(i.elapsed)
                 ))
             }),
             Self::Components(r) => r.phases.iter().try_for_each(|p| {

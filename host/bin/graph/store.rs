@@ -185,6 +185,7 @@ impl Job {
         });
         match &self.algorithm {
             Algorithm::Bfs | Algorithm::Components => {}
+            Algorithm::Cdlp(options) => config["iterations_at_most"] = json!(options.iterations),
             Algorithm::PageRank(options) => {
                 config["damping"] = json!(options.damping);
                 config["tolerance"] = json!(options.tolerance);

@@ -95,6 +95,9 @@ pub struct GraphRun {
     /// Number of components.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub components: Option<u64>,
+    /// Number of communities.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub communities: Option<u64>,
     /// Number of levels, phases, iterations or ranges: see `unit`.
     pub steps: u32,
     /// Name of a step in the plural, as in `levels`.
@@ -108,9 +111,11 @@ pub struct GraphRun {
     /// Bytes of all puts between PEs; absent for one PE.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub put_bytes: Option<u64>,
-    /// True if the result equals a serial computation's, by the GAP suite's rules; false if it was not checked. A wrong
-    /// result is an error and has no report.
+    /// True if the result equals a serial computation's, by `rules`; false if it was not checked. A wrong result is an
+    /// error and has no report.
     pub verified: bool,
+    /// Name of the rules by which results are checked.
+    pub rules: &'static str,
     /// Largest relative error that the check allows distances over rounded weights, of those over the weights of the
     /// file; absent where no weight was rounded.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -131,12 +136,14 @@ impl GraphRun {
             teps: if seconds > 0.0 { traversed_edges as f64 / seconds } else { 0.0 },
             reached: None,
             components: None,
+            communities: None,
             steps: u32::try_from(steps).unwrap_or(u32::MAX),
             unit,
             residual: None,
             io: None,
             put_bytes: None,
             verified: false,
+            rules: "GAP rules",
             weight_tolerance: None,
             verification_ns: 0,
         }
@@ -153,8 +160,11 @@ impl fmt::Display for GraphRun {
     /// `4.60 bytes/edge   hit 97.1 %   112k IOPS`, then `verified (GAP rules)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let steps = counted(self.steps, self.unit.trim_end_matches('s'), self.unit);
-        match (self.reached, self.components, self.residual) {
+        match (self.reached, self.components.or(self.communities), self.residual) {
             (Some(n), ..) => write!(f, "reached {} in {steps}", grouped(n))?,
+            (_, Some(n), _) if self.communities.is_some() => {
+                write!(f, "{} in {steps}", counted(n, "community", "communities"))?;
+            }
             (_, Some(n), _) => write!(f, "{} in {steps}", counted(n, "component", "components"))?,
             (.., Some(change)) => write!(f, "{steps}, last change {change:.1e}")?,
             _ => write!(f, "{steps}")?,
@@ -178,8 +188,8 @@ impl fmt::Display for GraphRun {
         }
         match (self.verified, self.weight_tolerance) {
             (false, _) => f.write_str("   not verified"),
-            (true, None) => f.write_str("   verified (GAP rules)"),
-            (true, Some(t)) => write!(f, "   verified (GAP rules), and by the file's weights within {t:.1e}"),
+            (true, None) => write!(f, "   verified ({})", self.rules),
+            (true, Some(t)) => write!(f, "   verified ({}), and by the file's weights within {t:.1e}", self.rules),
         }
     }
 }

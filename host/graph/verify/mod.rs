@@ -1,6 +1,6 @@
 //! Checks results against references that share no code with the kernels: plain serial searches, and for PageRank one
 //! more step. The rules are those of the GAP Benchmark Suite (Beamer, Asanovic, Patterson, arXiv:1508.03619, and the
-//! verifiers of its code).
+//! verifiers of its code); label propagation has those of LDBC Graphalytics.
 //!
 //! The results of searches, components and shortest paths are unique, so each check is an equality. Serial references
 //! define the right values: a breadth-first search, a search or union-find over all vertices, and Dijkstra's algorithm.
@@ -8,6 +8,7 @@
 //! does not hold, the reference determines the first wrong vertex and its right value.
 
 mod bfs;
+mod cdlp;
 mod components;
 mod pagerank;
 mod rules;
@@ -15,6 +16,8 @@ mod sssp;
 
 #[cfg(feature = "internals")]
 pub use bfs::{UNREACHED, bfs, bfs_parents, breadth_first};
+#[cfg(feature = "internals")]
+pub use cdlp::{cdlp, propagated_labels};
 #[cfg(feature = "internals")]
 pub use components::{components, connected_components};
 #[cfg(feature = "internals")]
@@ -98,6 +101,16 @@ pub enum VerifyError {
         /// Label in the result, as the identifier of a vertex if it is one.
         found: VertexName<'static>,
         /// The smallest vertex of the component.
+        expected: VertexName<'static>,
+    },
+    /// Label propagation: a wrong label.
+    #[error("vertex {vertex}: label {found}, the synchronous rule gives {expected}")]
+    Label {
+        /// Vertex.
+        vertex: VertexName<'static>,
+        /// Label in the result, as the identifier of a vertex if it is one.
+        found: VertexName<'static>,
+        /// Right label.
         expected: VertexName<'static>,
     },
     /// PageRank: a rank that is negative or not finite.

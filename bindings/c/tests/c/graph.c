@@ -137,6 +137,38 @@ static void check_components(wb_graph_t* graph, const matrix* m) {
   FAILS(WB_ERR_ARGUMENT, "`giant` is 2", wb_components(graph, &options, &label));
 }
 
+static void check_labels(wb_graph_t* graph, const matrix* m) {
+  uint64_t expected[MOST], next[MOST], found[MOST], communities = 0;
+  for (uint32_t v = 0; v < m->vertices; ++v) expected[v] = v;
+  for (uint32_t iteration = 0; iteration < 3; ++iteration) {
+    for (uint32_t v = 0; v < m->vertices; ++v) {
+      uint32_t counts[MOST] = {0};
+      for (uint32_t n = 0; n < m->vertices; ++n) counts[expected[n]] += n != v && m->weight[v][n] > 0;
+      next[v] = expected[v];
+      for (uint32_t l = 0, most = 0; l < m->vertices; ++l) {
+        if (counts[l] > most) most = counts[next[v] = l];
+      }
+    }
+    memcpy(expected, next, sizeof(expected));
+  }
+  for (uint32_t l = 0; l < m->vertices; ++l) {
+    uint32_t used = 0;
+    for (uint32_t v = 0; v < m->vertices; ++v) used |= expected[v] == l;
+    communities += used;
+  }
+  wb_cdlp_options options = {.size = sizeof(options)};
+  options.iterations = 3;
+  options.work_space = 64;
+  wb_values_t* label = NULL;
+  OK(wb_cdlp(graph, &options, &label));
+  OK(wb_values_read(label, 0, m->vertices, WB_U64, found));
+  CHECK(memcmp(found, expected, m->vertices * 8) == 0);
+  wb_report report = {.size = sizeof(report)};
+  OK(wb_values_report(label, &report));
+  CHECK(report.components == communities && report.steps <= 3);
+  wb_values_release(label);
+}
+
 static void check_ranks(wb_graph_t* graph, const matrix* m) {
   double expected[MOST], ranks[MOST];
   ranks_of(m, expected);
@@ -211,6 +243,7 @@ static void loaded(wb_engine_t* engine, const matrix* m) {
   has(text, "\"ids\":[1,34]");
   for (uint32_t source = 0; source < 34; source += 11) check_search(graph, m, source);
   check_components(graph, m);
+  check_labels(graph, m);
   check_ranks(graph, m);
   check_paths(graph, m, 0);
   // Known of this graph: three steps from the instructor reach all members; he and the president rank highest.
@@ -413,6 +446,7 @@ static void stored(wb_engine_t* engine, const matrix* m) {
   OK(wb_graph_open(cache, "karate", &graph));
   for (uint32_t source = 0; source < 34; source += 7) check_search(graph, m, source);
   check_components(graph, m);
+  check_labels(graph, m);
   check_ranks(graph, m);
   check_paths(graph, m, 33);
   wb_graph_release(graph);

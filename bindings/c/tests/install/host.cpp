@@ -195,6 +195,7 @@ static int graphs(const wb::engine& engine) {
   CHECK((found.depth.read<uint32_t>() == std::vector<uint32_t>{0, 1, 2, WB_UNREACHED}) && found.parent.size() == 4);
   CHECK(!graph.bfs(0).parent && found.depth.report().reached == 3 && found.depth.info().front() == '{');
   CHECK((graph.components().read<uint64_t>() == std::vector<uint64_t>{0, 0, 0, 3}));
+  CHECK((graph.cdlp().read<uint64_t>() == std::vector<uint64_t>{0, 1, 0, 3}));
   CHECK(graph.pagerank().dtype() == WB_F64);
   CHECK(thrown([&] { graph.sssp(0); }) == WB_ERR_STATE);
   CHECK(thrown([&] { graph.bfs(4); }) == WB_ERR_ARGUMENT);

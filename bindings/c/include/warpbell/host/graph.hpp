@@ -13,6 +13,8 @@ using graph_options = defaults<wb_graph_options>;
 using bfs_options = defaults<wb_bfs_options>;
 /// @brief Options of components: see wb_components_options.
 using components_options = defaults<wb_components_options>;
+/// @brief Options of label propagation: see wb_cdlp_options.
+using cdlp_options = defaults<wb_cdlp_options>;
 /// @brief Options of PageRank: see wb_pagerank_options.
 using pagerank_options = defaults<wb_pagerank_options>;
 /// @brief Options of shortest paths: see wb_sssp_options.
@@ -192,6 +194,10 @@ class graph : public detail::handle<wb_graph_t, wb_graph_retain, wb_graph_releas
   /// @brief Labels every vertex with the smallest vertex of its component.
   returned<values> components(const components_options& options = {}) const {
     return detail::make<values, wb_values_t>([&](wb_values_t** made) { return wb_components(get(), &options, made); });
+  }
+  /// @brief Detects communities by synchronous label propagation (CDLP of LDBC Graphalytics).
+  returned<values> cdlp(const cdlp_options& options = {}) const {
+    return detail::make<values, wb_values_t>([&](wb_values_t** made) { return wb_cdlp(get(), &options, made); });
   }
   /// @brief Ranks every vertex by PageRank. The ranks, of type double, sum to 1.
   returned<values> pagerank(const pagerank_options& options = {}) const {
