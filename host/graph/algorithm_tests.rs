@@ -184,6 +184,83 @@ fn labels_are_the_smallest_vertices_of_components() {
     }
 }
 
+#[test]
+fn strong_components_are_tarjans() {
+    let engine = testing::cpu();
+    let strong = ComponentsOptions::default().strong(true);
+    for shape in shapes() {
+        let placed = PlacementOptions::STRONG_COMPONENTS;
+        let graph = GraphOnEngine::place(&engine, &shape.csr, Placement::Gpu, placed).unwrap();
+        let result = components(&graph, &strong).unwrap();
+        let expected = verify::strongly_connected_components(&shape.csr);
+        assert_eq!(result.label, expected, "{}", shape.name);
+        let roots = expected.iter().enumerate().filter(|&(v, l)| v as u64 == *l).count();
+        assert_eq!(result.components, roots as u64, "{}", shape.name);
+        assert!(shape.csr.directed() || expected == serial_components(&shape.csr), "{}", shape.name);
+    }
+}
+
+#[test]
+fn chains_of_strong_components_take_few_rounds() {
+    let pairs = 400;
+    // Pairs of vertices, each leading to the next: neither degrees nor a pivot resolve them.
+    for up in [true, false] {
+        let place = |v: u64| if up { v } else { 2 * pairs - 1 - v };
+        let inside = (0..pairs).flat_map(|i| [(2 * i, 2 * i + 1), (2 * i + 1, 2 * i)]);
+        let between = (1..pairs).map(|i| (2 * i - 1, 2 * i));
+        let edges: Vec<_> = inside.chain(between).map(|(a, b)| (place(a), place(b))).collect();
+        let csr = Csr::from_edges(2 * pairs, &edges, CsrOptions::default().directed(true)).unwrap();
+        let graph = Graph::from_csr(&testing::cpu(), csr.clone(), Placement::Gpu).unwrap();
+        let result = graph.components_with(&ComponentsOptions::default().strong(true)).unwrap();
+        verify::strong_components(&csr, &result.label).unwrap();
+        assert_eq!(result.components, pairs);
+        assert!(result.phases.len() < 40, "{} phases", result.phases.len());
+    }
+}
+
+fn check_scores(name: &str, found: &[f64], expected: &[f64]) {
+    for (v, (a, b)) in found.iter().zip(expected).enumerate() {
+        assert!((a - b).abs() <= 1e-9 * b.max(1.0), "{name}: vertex {v} has {a}, not {b}");
+    }
+}
+
+#[test]
+fn scores_are_those_of_brandes() {
+    let engine = testing::cpu();
+    for shape in shapes() {
+        let graph = GraphOnEngine::place(&engine, &shape.csr, Placement::Gpu, PlacementOptions::BETWEENNESS).unwrap();
+        let mut run = Betweenness::new(&graph).unwrap();
+        let sources = sources(&shape.csr);
+        for some in [&sources[..], &sources[..1], &[]] {
+            let result = run.run(some).unwrap();
+            check_scores(shape.name, &result.score, &verify::betweenness_scores(&shape.csr, some).unwrap());
+            verify::betweenness(&shape.csr, some, &result.score).unwrap();
+            for report in &result.sources {
+                let depths = serial_depths(&shape.csr, report.source);
+                let reached = depths.iter().filter(|d| **d != UNREACHED);
+                assert_eq!(report.reached, reached.clone().count() as u64, "{}", shape.name);
+                assert_eq!(Some(&report.levels), reached.max(), "{}", shape.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn more_paths_than_numbers_count_are_an_error() {
+    // Two ways at each of 1100 steps: 2^1100 paths, which is more than 2^1024.
+    let steps = 1100;
+    let edges: Vec<_> = (0..steps)
+        .flat_map(|i| [(3 * i, 3 * i + 1), (3 * i, 3 * i + 2), (3 * i + 1, 3 * i + 3), (3 * i + 2, 3 * i + 3)])
+        .collect();
+    let csr = Csr::from_edges(3 * steps + 1, &edges, CsrOptions::default()).unwrap();
+    let graph = Graph::from_csr(&testing::cpu(), csr.clone(), Placement::Gpu).unwrap();
+    let many = graph.betweenness(&[0]).unwrap_err();
+    assert!(matches!(many, GraphError::TooManyPaths { source_vertex: 0 }), "{many}");
+    // From the middle there are fewer.
+    let middle = [3 * steps / 2];
+    verify::betweenness(&csr, &middle, &graph.betweenness(&middle).unwrap().score).unwrap();
+}
+
 fn serial_ranks(csr: &Csr, damping: f64, iterations: u32) -> Vec<f64> {
     let n = csr.vertices() as usize;
     let mut rank = vec![1.0 / n as f64; n];
@@ -405,6 +482,10 @@ fn wrong_calls_are_errors() {
     assert!(matches!(sssp(&graph, 0, &SsspOptions::default()), Err(GraphError::NotPlaced { .. })));
     assert!(matches!(pagerank(&graph, &PageRankOptions::default()), Err(GraphError::NotPlaced { .. })));
     assert!(matches!(cdlp(&graph, &CdlpOptions::default()), Err(GraphError::NotPlaced { .. })));
+    let strong = components(&graph, &ComponentsOptions::default().strong(true));
+    assert!(matches!(strong, Err(GraphError::NotPlaced { .. })));
+    let no_vertex = betweenness(&graph, &[0, 4]);
+    assert!(matches!(no_vertex, Err(GraphError::NoSuchVertex { source_vertex: 4, vertices: 4 })));
     for damping in [-0.1, 1.1, f64::NAN] {
         let options = PageRankOptions { damping, ..PageRankOptions::default() };
         assert!(matches!(pagerank(&graph, &options), Err(GraphError::Parameter { name: "damping", .. })));
@@ -446,11 +527,12 @@ fn every_shape_on_storage() {
     }
 }
 
-fn run_all(graph: &GraphOnEngine) -> [Result<(), GraphError>; 5] {
+fn run_all(graph: &GraphOnEngine) -> [Result<(), GraphError>; 6] {
     [
         bfs(graph, 0, &BfsOptions::default()).map(drop),
         components(graph, &ComponentsOptions::default()).map(drop),
         cdlp(graph, &CdlpOptions::default()).map(drop),
+        betweenness(graph, &[0]).map(drop),
         pagerank(graph, &PageRankOptions::default()).map(drop),
         sssp(graph, 0, &SsspOptions::default()).map(drop),
     ]
@@ -504,6 +586,10 @@ fn verify_all(csr: &Csr, graph: &GraphOnEngine, source: u64) {
     assert!(ranked.converged);
     let transpose = csr.directed().then(|| csr.transpose());
     verify::pagerank(csr, transpose.as_ref(), verify::PageRank::default(), &ranked.rank).unwrap();
+    let strong = components(graph, &ComponentsOptions::default().strong(true)).unwrap();
+    verify::strong_components(csr, &strong.label).unwrap();
+    let sources = [source, csr.vertices() / 2];
+    verify::betweenness(csr, &sources, &betweenness(graph, &sources).unwrap().score).unwrap();
     let labelled = cdlp(graph, &CdlpOptions::default()).unwrap();
     verify::cdlp(csr, transpose.as_ref(), 10, &labelled.label).unwrap();
     let distances = sssp(graph, source, &SsspOptions::default()).unwrap().distance;

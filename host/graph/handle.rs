@@ -1,5 +1,6 @@
 //! A graph with its identifiers, as programs hold it: one handle for all algorithms.
 
+use super::betweenness::{Betweenness, BetweennessOnEngine, BetweennessResult};
 use super::bfs::{Bfs, BfsOnEngine, BfsOptions, BfsResult};
 use super::cdlp::{Cdlp, CdlpOnEngine, CdlpOptions, CdlpResult};
 use super::components::{Components, ComponentsOnEngine, ComponentsOptions, ComponentsResult};
@@ -190,6 +191,30 @@ impl Graph {
     /// As for [`Components::new`] and [`Components::run_on_device`].
     pub fn components_on_device(&self) -> Result<ComponentsOnEngine, GraphError> {
         Components::new(&self.on_engine, &ComponentsOptions::default())?.run_on_device()
+    }
+
+    /// Labels every vertex with the smallest vertex of its component, weak or strong.
+    ///
+    /// # Errors
+    /// As for [`Components::new`] and [`Components::run`].
+    pub fn components_with(&self, options: &ComponentsOptions) -> Result<ComponentsResult, GraphError> {
+        Components::new(&self.on_engine, options)?.run()
+    }
+
+    /// Sums the dependencies of `sources` on every vertex: see [`betweenness`](super::betweenness()).
+    ///
+    /// # Errors
+    /// As for [`Betweenness::new`] and [`Betweenness::run`].
+    pub fn betweenness(&self, sources: &[u64]) -> Result<BetweennessResult, GraphError> {
+        Betweenness::new(&self.on_engine)?.run(sources)
+    }
+
+    /// Sums the dependencies of `sources` on every vertex, and leaves the scores in the engine's memory.
+    ///
+    /// # Errors
+    /// As for [`Betweenness::new`] and [`Betweenness::run_on_device`].
+    pub fn betweenness_on_device(&self, sources: &[u64]) -> Result<BetweennessOnEngine, GraphError> {
+        Betweenness::new(&self.on_engine)?.run_on_device(sources)
     }
 
     /// Ranks every vertex, with the default options.

@@ -11,13 +11,15 @@ use crate::memory::{Place, Region};
 use std::time::Duration;
 
 crate::engine::plain!(
+    params::Betweenness,
     params::Bfs,
     params::Cdlp,
     params::Components,
     params::Pagerank,
     params::Partition,
     params::QueueOrder,
-    params::Sssp
+    params::Sssp,
+    params::Strong
 );
 
 impl Report {

@@ -44,6 +44,7 @@ pub use input::Input;
 pub use names::{NameFault, Names, NamesError};
 internal!(names::{LONGEST_VERTEX_NAME, VertexName});
 
+mod betweenness;
 mod bfs;
 mod cdlp;
 mod components;
@@ -63,8 +64,10 @@ mod placed_lists;
 mod shape;
 mod sssp;
 pub mod stored;
+mod strong;
 mod vertex_values;
 
+pub use betweenness::{Betweenness, BetweennessOnEngine, BetweennessResult, BrandesReport, betweenness};
 pub use bfs::{Bfs, BfsOnEngine, BfsOptions, BfsResult, Direction, LevelReport, UNREACHED, bfs};
 pub use cdlp::{Cdlp, CdlpOnEngine, CdlpOptions, CdlpResult, PropagationReport, cdlp};
 pub use components::{Components, ComponentsOnEngine, ComponentsOptions, ComponentsResult, PhaseReport, components};

@@ -65,6 +65,8 @@ pub enum Values<'a> {
     WideComponents(&'a [u64]),
     /// Labels of communities, as in `WideComponents`.
     Labels(&'a [u64]),
+    /// Scores of betweenness centrality.
+    Scores(&'a [f64]),
     /// Ranks in single precision.
     Ranks32(&'a [f32]),
     /// Ranks in double precision.
@@ -79,7 +81,7 @@ impl Values<'_> {
             Self::Components(v) => v.len(),
             Self::WideComponents(v) | Self::Labels(v) => v.len(),
             Self::Ranks32(v) => v.len(),
-            Self::Ranks64(v) => v.len(),
+            Self::Ranks64(v) | Self::Scores(v) => v.len(),
         }
     }
 
@@ -90,6 +92,7 @@ impl Values<'_> {
             Self::Distances(_) => "distance",
             Self::Components(_) | Self::WideComponents(_) => "component",
             Self::Labels(_) => "label",
+            Self::Scores(_) => "betweenness",
             Self::Ranks32(_) | Self::Ranks64(_) => "rank",
         }
     }
@@ -117,7 +120,7 @@ impl Values<'_> {
             Self::Distances(Distances::U64(d)) => write!(text, "{}", d[v])?,
             // Real numbers are written in the shortest form that loses nothing.
             Self::Distances(Distances::F32(d)) | Self::Ranks32(d) => write!(text, "{}", d[v])?,
-            Self::Distances(Distances::F64(d)) | Self::Ranks64(d) => write!(text, "{}", d[v])?,
+            Self::Distances(Distances::F64(d)) | Self::Ranks64(d) | Self::Scores(d) => write!(text, "{}", d[v])?,
             Self::Components(c) => form.append(&ids.id(c[v].into()), text)?,
             Self::WideComponents(c) | Self::Labels(c) => form.append(&ids.id(c[v]), text)?,
         }

@@ -1,4 +1,5 @@
-//! Graph algorithms: breadth-first search, connected components, label propagation, PageRank, shortest paths.
+//! Graph algorithms: breadth-first search, connected components, label propagation, PageRank, betweenness centrality,
+//! shortest paths.
 
 use crate::engine::as_json;
 use crate::error::{Error, guard, wb_code};
@@ -10,8 +11,9 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use warpbell::graph::{
-    Bfs, BfsOptions, BucketReport, Cdlp, CdlpOptions, Components, ComponentsOptions, GraphOnEngine, IterationReport,
-    LevelReport, PageRank, PageRankOptions, PhaseReport, PropagationReport, Sssp, SsspOptions, VertexValues,
+    Betweenness, Bfs, BfsOptions, BrandesReport, BucketReport, Cdlp, CdlpOptions, Components, ComponentsOptions,
+    GraphOnEngine, IterationReport, LevelReport, PageRank, PageRankOptions, PhaseReport, PropagationReport, Sssp,
+    SsspOptions, VertexValues,
 };
 use warpbell::storage::Stats;
 
@@ -47,8 +49,8 @@ pub struct wb_components_options {
     pub size: usize,
     /// Rounds at most that link one neighbour of every vertex; 0 for 2.
     pub rounds: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// 1 finds strongly connected components: vertices that reach each other along the direction of the edges.
+    pub strong: u32,
     /// Share of a sample that has to be in one component before the others are read completely, up to 1; 0 for 0.5.
     pub giant: f64,
     /// Limit of one kernel; 0 for the default.
@@ -58,6 +60,21 @@ pub struct wb_components_options {
 // SAFETY: numbers; the size comes first.
 unsafe impl Options for wb_components_options {
     const NAME: &str = "wb_components_options";
+}
+
+/// Options of `wb_betweenness`. All fields but `size` may be zero.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct wb_betweenness_options {
+    /// `sizeof(wb_betweenness_options)`.
+    pub size: usize,
+    /// Limit of one kernel; 0 for the default.
+    pub kernel_seconds: f64,
+}
+
+// SAFETY: numbers; the size comes first.
+unsafe impl Options for wb_betweenness_options {
+    const NAME: &str = "wb_betweenness_options";
 }
 
 /// Options of `wb_cdlp`. All fields but `size` may be zero.
@@ -207,7 +224,7 @@ pub unsafe extern "C" fn wb_bfs(
 }
 
 /// Labels every vertex with the smallest vertex of its component. Components of a directed graph are the weakly connected
-/// ones.
+/// ones, unless `wb_components_options.strong` is 1.
 ///
 /// @param options Options, or null for the defaults.
 /// @param label Receives the labels, of type `WB_U32` or `WB_U64`.
@@ -221,7 +238,7 @@ pub unsafe extern "C" fn wb_components(
     guard(|| {
         label.check("label")?;
         let given = options.read()?;
-        let mut chosen = ComponentsOptions::default();
+        let mut chosen = ComponentsOptions::default().strong(given.strong != 0);
         if given.rounds != 0 {
             chosen = chosen.rounds(given.rounds);
         }
@@ -283,6 +300,48 @@ pub unsafe extern "C" fn wb_cdlp(
         let report = wb_report { components: found.communities, ..Default::default() };
         let facts = facts(found.elapsed, found.io.as_ref(), &steps, scanned, report)?;
         label.give(handle(found.label, &facts))
+    })
+}
+
+/// Sums the dependencies of sources on every vertex, by Brandes' algorithm. The score of v is the sum, over the sources s and all
+/// vertices t that differ from v, of the share of the shortest paths from s to t on which v lies. Paths are counted in edges. The
+/// sums are not normalised; with all vertices as sources, an undirected graph has each pair of ends twice.
+///
+/// @param sources The sources, vertices from 0; null for all vertices.
+/// @param count Number of sources; not read for all vertices.
+/// @param options Options, or null for the defaults.
+/// @param score Receives the scores, of type `WB_F64`.
+/// @return As `wb_bfs`; `WB_ERR_INPUT` if more than 1.8e308 shortest paths lead to a vertex.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_betweenness(
+    graph: In<wb_graph_t>,
+    sources: In<u64>,
+    count: usize,
+    options: In<wb_betweenness_options>,
+    score: Out<*mut wb_values_t>,
+) -> wb_code {
+    guard(|| {
+        score.check("score")?;
+        let given = options.read()?;
+        let graph = limited(graph, given.kernel_seconds)?;
+        let all: Vec<u64>;
+        let chosen = if sources.is_null() {
+            all = (0..graph.vertices()).collect();
+            &all[..]
+        } else {
+            sources.list(count, "sources")?
+        };
+        let found = Betweenness::new(&graph)?.run_on_device(chosen)?;
+        let step = |s: &BrandesReport| {
+            json!({
+                "source": s.source, "reached": s.reached, "levels": s.levels, "scanned": s.scanned,
+                "elapsed_seconds": s.elapsed.as_secs_f64(),
+            })
+        };
+        let steps: Vec<_> = found.sources.iter().map(step).collect();
+        let scanned = found.sources.iter().map(|s| s.scanned).sum();
+        let facts = facts(found.elapsed, found.io.as_ref(), &steps, scanned, wb_report::default())?;
+        score.give(handle(found.score, &facts))
     })
 }
 

@@ -33,7 +33,8 @@ pub struct wb_report {
     pub size: usize,
     /// Wall-clock time in seconds.
     pub elapsed_seconds: f64,
-    /// Levels of a search, iterations of PageRank and label propagation, phases of components, ranges of distances of shortest paths.
+    /// Levels of a search, iterations of PageRank and label propagation, phases of components, ranges of distances of shortest paths,
+    /// sources of betweenness centrality.
     pub steps: u64,
     /// Edges inspected.
     pub scanned: u64,

@@ -4,7 +4,7 @@ use crate::cache::Cache;
 use crate::call::{self, Shared};
 use crate::engine::{Engine, as_python};
 use crate::error::Failure;
-use crate::graph_results::{BfsResult, CdlpResult, ComponentsResult, PageRankResult, SsspResult};
+use crate::graph_results::{BetweennessResult, BfsResult, CdlpResult, ComponentsResult, PageRankResult, SsspResult};
 use crate::held::Held;
 use crate::host_array::Source;
 use crate::progress::Progress;
@@ -19,9 +19,9 @@ use warpbell::engine;
 use warpbell::graph::import::{ColumnNames, Notice, Precision};
 use warpbell::graph::stored::{self, GraphToStore};
 use warpbell::graph::{
-    Bfs, BfsOptions, Cdlp, CdlpOptions, Components, ComponentsOptions, Csr, GraphOnEngine, IdKind, Ids, Input,
-    LoadOptions, Neighbours, Orientation, PageRank, PageRankOptions, Placement, PlacementOptions, Sssp, SsspOptions,
-    Stage, WeightMode, Weights,
+    Betweenness, Bfs, BfsOptions, Cdlp, CdlpOptions, Components, ComponentsOptions, Csr, GraphOnEngine, IdKind, Ids,
+    Input, LoadOptions, Neighbours, Orientation, PageRank, PageRankOptions, Placement, PlacementOptions, Sssp,
+    SsspOptions, Stage, WeightMode, Weights,
 };
 
 /// A graph near the kernels, or with its edges on storage.
@@ -472,9 +472,19 @@ impl Graph {
         BfsResult::new(py, found, &self.shared)
     }
 
-    /// Connected components: of a directed graph the weak ones.
-    fn cc(&self, py: Python<'_>) -> PyResult<ComponentsResult> {
-        let found = self.call(py, |graph| Components::new(graph, &ComponentsOptions::default())?.run_on_device())?;
+    /// Betweenness centrality: the sums of the dependencies of ``sources``, or of all vertices. The sums are not normalised.
+    #[pyo3(signature = (sources = None))]
+    fn bc(&self, py: Python<'_>, sources: Option<Vec<u64>>) -> PyResult<BetweennessResult> {
+        let sources = sources.unwrap_or_else(|| (0..self.graph.vertices()).collect());
+        let found = self.call(py, move |graph| Betweenness::new(graph)?.run_on_device(&sources))?;
+        BetweennessResult::new(py, found, &self.shared)
+    }
+
+    /// Connected components: of a directed graph the weak ones, or with ``strong`` the strongly connected ones.
+    #[pyo3(signature = (*, strong = false))]
+    fn cc(&self, py: Python<'_>, strong: bool) -> PyResult<ComponentsResult> {
+        let options = ComponentsOptions::default().strong(strong);
+        let found = self.call(py, move |graph| Components::new(graph, &options)?.run_on_device())?;
         ComponentsResult::new(py, found, &self.shared)
     }
 

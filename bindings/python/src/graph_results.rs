@@ -4,7 +4,9 @@ use crate::call::Shared;
 use crate::tensor::{Memory, Tensor};
 use pyo3::prelude::*;
 use std::sync::Arc;
-use warpbell::graph::{BfsOnEngine, CdlpOnEngine, ComponentsOnEngine, PageRankOnEngine, SsspOnEngine, VertexValues};
+use warpbell::graph::{
+    BetweennessOnEngine, BfsOnEngine, CdlpOnEngine, ComponentsOnEngine, PageRankOnEngine, SsspOnEngine, VertexValues,
+};
 use warpbell::storage::ElementType;
 
 /// Makes a tensor of values, of this type if it is given: one of as many bytes.
@@ -25,6 +27,34 @@ fn signed(values: &VertexValues) -> Option<ElementType> {
         ElementType::U32 if values.len() <= i32::MAX as usize => Some(ElementType::I32),
         ElementType::U64 => Some(ElementType::I64),
         _ => None,
+    }
+}
+
+/// Betweenness centrality.
+#[pyclass(frozen, module = "warpbell")]
+pub(crate) struct BetweennessResult {
+    /// Score of each vertex: the sum of the dependencies of all sources on it.
+    #[pyo3(get)]
+    score: Py<Tensor>,
+    /// Number of sources.
+    #[pyo3(get)]
+    sources: usize,
+    /// Time in seconds.
+    #[pyo3(get)]
+    elapsed: f64,
+}
+
+impl BetweennessResult {
+    pub(crate) fn new(py: Python<'_>, found: BetweennessOnEngine, shared: &Arc<Shared>) -> PyResult<Self> {
+        let score = tensor(py, found.score, None, shared)?;
+        Ok(Self { score, sources: found.sources.len(), elapsed: found.elapsed.as_secs_f64() })
+    }
+}
+
+#[pymethods]
+impl BetweennessResult {
+    fn __repr__(&self) -> String {
+        format!("BetweennessResult({} sources, {:.6} s)", self.sources, self.elapsed)
     }
 }
 

@@ -214,6 +214,17 @@ def test_networkx(engine):
     ranks = graph.pagerank(tolerance=1e-10).rank.numpy()
     unweighted = nx.pagerank(source, weight=None, tol=1e-10)
     np.testing.assert_allclose(ranks, [unweighted[int(graph.id(v)[1:])] for v in range(34)], atol=1e-6)
+    # networkx counts an undirected pair of ends once.
+    between = nx.betweenness_centrality(source, normalized=False)
+    np.testing.assert_allclose(graph.bc().score.numpy() / 2, [between[int(graph.id(v)[1:])] for v in range(34)])
+    some = nx.betweenness_centrality_subset(source, [0, 33], list(source), normalized=False)
+    found = graph.bc([graph.vertex("p0"), graph.vertex("p33")])
+    assert found.sources == 2
+    np.testing.assert_allclose(found.score.numpy() / 2, [some[int(graph.id(v)[1:])] for v in range(34)])
+    one_way = nx.gnp_random_graph(60, 0.03, seed=3, directed=True)
+    strong = warpbell.Graph.from_networkx(engine, one_way).cc(strong=True)
+    assert strong.components == nx.number_strongly_connected_components(one_way)
+    assert strong.components > warpbell.Graph.from_networkx(engine, one_way).cc().components
     with pytest.raises(KeyError):
         graph.vertex("p99")
     with pytest.raises(warpbell.InvalidError, match="no attribute 'cost'"):

@@ -5,12 +5,14 @@ use crate::workloads::graph::{GraphRun, seconds};
 use warpbell::graph::output::Values;
 use warpbell::graph::verify;
 use warpbell::graph::{
-    BfsResult, CdlpResult, ComponentsResult, Distances, GraphShape, PageRankResult, SsspResult, UNREACHED, teps,
+    BetweennessResult, BfsResult, CdlpResult, ComponentsResult, Distances, GraphShape, Ids, PageRankResult, SsspResult,
+    UNREACHED, teps,
 };
 use warpbell::units::{Bytes, grouped, real};
 
 /// Result of an algorithm.
 pub enum Outcome {
+    Betweenness(BetweennessResult),
     Bfs(BfsResult),
     Cdlp(CdlpResult),
     Components(ComponentsResult),
@@ -22,6 +24,11 @@ impl Outcome {
     /// Returns the time, the traversed edges and the other figures of the result line.
     pub fn figures(&self, csr: &dyn GraphShape) -> GraphRun {
         match self {
+            Self::Betweenness(r) => {
+                let edges: u64 = r.sources.iter().map(|s| s.edges).sum();
+                let edges = if csr.directed() { edges } else { edges / 2 };
+                GraphRun::new(r.elapsed, edges, (r.sources.len(), "sources"))
+            }
             Self::Bfs(r) => {
                 let edges = teps::traversed_edges(csr, |v| r.depth[v as usize] != UNREACHED);
                 // The last level finds no vertices and is not counted.
@@ -71,6 +78,7 @@ impl Outcome {
     /// Returns the result: one value for each vertex.
     pub fn values(&self) -> Values<'_> {
         match self {
+            Self::Betweenness(r) => Values::Scores(&r.score),
             Self::Bfs(r) => Values::Depths(&r.depth),
             Self::Cdlp(r) => Values::Labels(&r.label),
             Self::Components(r) => Values::WideComponents(&r.label),
@@ -79,12 +87,21 @@ impl Outcome {
         }
     }
 
-    /// Prints a line for each level, phase, iteration or range.
+    /// Prints a line for each level, phase, iteration, range or source.
     ///
     /// # Errors
     /// [`Failure::BrokenPipe`] if standard output was closed, [`Failure::Error`] if it cannot be written.
-    pub fn steps(&self, text: &Text) -> Result<(), Failure> {
+    pub fn steps(&self, ids: &Ids, text: &Text) -> Result<(), Failure> {
         match self {
+            Self::Betweenness(r) => r.sources.iter().try_for_each(|s| {
+                let (reached, scanned) = (grouped(s.reached), grouped(s.scanned));
+                text.line(format_args!(
+                    "source {:<12} reached {reached:>12} in {:>5} levels   scanned {scanned:>13}   {}",
+                    ids.id(s.source).to_string(),
+                    s.levels,
+                    seconds(s.elapsed)
+                ))
+            }),
             Self::Bfs(r) => r.levels.iter().try_for_each(|l| {
                 let (found, scanned) = (grouped(l.found), grouped(l.scanned));
                 let put = l.put_bytes.map_or_else(String::new, |b| format!("   exchanged {}", Bytes(b)));

@@ -184,7 +184,9 @@ impl Job {
             "deadline_ns": nanoseconds(args.engine.deadline),
         });
         match &self.algorithm {
-            Algorithm::Bfs | Algorithm::Components => {}
+            Algorithm::Betweenness { all } => config["all_sources"] = json!(all),
+            Algorithm::Bfs => {}
+            Algorithm::Components(options) => config["strong"] = json!(options.strong),
             Algorithm::Cdlp(options) => config["iterations_at_most"] = json!(options.iterations),
             Algorithm::PageRank(options) => {
                 config["damping"] = json!(options.damping);

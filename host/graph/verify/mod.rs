@@ -7,13 +7,17 @@
 //! The checks do not run them for a right result. All threads check rules that hold for the right values alone. If a rule
 //! does not hold, the reference determines the first wrong vertex and its right value.
 
+mod betweenness;
 mod bfs;
 mod cdlp;
 mod components;
 mod pagerank;
 mod rules;
 mod sssp;
+mod strong;
 
+#[cfg(feature = "internals")]
+pub use betweenness::{SCORE_TOLERANCE, betweenness, betweenness_scores};
 #[cfg(feature = "internals")]
 pub use bfs::{UNREACHED, bfs, bfs_parents, breadth_first};
 #[cfg(feature = "internals")]
@@ -27,6 +31,8 @@ pub use sssp::{
     Distances, REAL_TOLERANCE_DOUBLE, REAL_TOLERANCE_SINGLE, ROUNDED_WEIGHTS_TOLERANCE, dijkstra, dijkstra_real, sssp,
     sssp_of_exact_weights,
 };
+#[cfg(feature = "internals")]
+pub use strong::{strong_components, strongly_connected_components};
 
 use super::csr::Csr;
 use super::names::VertexName;
@@ -102,6 +108,26 @@ pub enum VerifyError {
         found: VertexName<'static>,
         /// The smallest vertex of the component.
         expected: VertexName<'static>,
+    },
+    /// Strongly connected components: a wrong label.
+    #[error("vertex {vertex}: strongly connected component {found}, but its smallest vertex is {expected}")]
+    StrongComponent {
+        /// Vertex.
+        vertex: VertexName<'static>,
+        /// Label in the result, as the identifier of a vertex if it is one.
+        found: VertexName<'static>,
+        /// The smallest vertex of the component.
+        expected: VertexName<'static>,
+    },
+    /// Betweenness centrality: a wrong score.
+    #[error("vertex {vertex}: betweenness {found:e}, Brandes' algorithm has {expected:e}")]
+    Score {
+        /// Vertex.
+        vertex: VertexName<'static>,
+        /// Score in the result.
+        found: f64,
+        /// Right score.
+        expected: f64,
     },
     /// Label propagation: a wrong label.
     #[error("vertex {vertex}: label {found}, the synchronous rule gives {expected}")]

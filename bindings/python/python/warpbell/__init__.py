@@ -28,6 +28,7 @@ from ._errors import (
 )
 from ._native import (
     Array,
+    BetweennessResult,
     BfsResult,
     Cache,
     CdlpResult,
@@ -53,6 +54,7 @@ from ._native import (
 
 __all__ = [
     "Array",
+    "BetweennessResult",
     "BfsResult",
     "Cache",
     "CancelledError",
