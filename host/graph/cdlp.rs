@@ -27,9 +27,9 @@ pub struct CdlpOptions {
 setters!(CdlpOptions { iterations: u32, work_space: u64 });
 
 impl Default for CdlpOptions {
-    /// Returns 10 iterations, and a work space of 64 MiB.
+    /// Returns 10 iterations, and a work space of 16 MiB.
     fn default() -> Self {
-        Self { iterations: 10, work_space: 64 << 20 }
+        Self { iterations: 10, work_space: 16 << 20 }
     }
 }
 
@@ -138,7 +138,7 @@ pub struct Cdlp {
 /// let engine = Engine::cpu()?;
 /// let graph = GraphOnEngine::place(&engine, &csr, Placement::Gpu, PlacementOptions::CDLP)?;
 /// let result = cdlp(&graph, &CdlpOptions::default().iterations(3))?;
-/// assert_eq!(result.label, [0, 0, 0, 0, 3, 3]);
+/// assert_eq!(result.label, [0, 0, 0, 2, 2, 2]);
 /// assert_eq!(result.communities, 2);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

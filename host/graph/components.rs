@@ -197,7 +197,14 @@ impl Components {
         let before = self.graph.stats()?;
         let started = Instant::now();
         let (phases, components) = match &self.strong {
-            Some(strong) => strong.phases(&self.graph, &self.launcher, &self.label)?,
+            Some(strong) => {
+                let mut phases = Vec::new();
+                let components =
+                    strong.label(&self.graph, &self.launcher, &self.label, |name, scanned, trees, elapsed| {
+                        phases.push(PhaseReport { name, scanned, trees, elapsed });
+                    })?;
+                (phases, components)
+            }
             None => {
                 let phases = self.phases()?;
                 let trees = phases.last().map_or(0, |p| p.trees);

@@ -1,6 +1,5 @@
 //! Strongly connected components: from a pivot first, then by colours.
 
-use super::components::PhaseReport;
 use super::edges::{EdgeStore, GraphError, GraphOnEngine, Lists};
 use super::launch::{Launcher, QueueOrder};
 use super::params::{
@@ -10,7 +9,7 @@ use super::params::{
 use super::vertex_values::VertexValues;
 use crate::args;
 use crate::memory::{Place, Region};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Memory of a run, beside the labels.
 #[derive(Debug)]
@@ -38,8 +37,6 @@ struct Run<'a> {
     launcher: &'a Launcher,
     spread: Walk<'a>,
     gather: Walk<'a>,
-    /// Parameters that all steps have in common.
-    p: Parameters,
     /// Number of steps that have spread colours.
     steps: u32,
     /// Vertices without a component.
@@ -64,17 +61,18 @@ impl Strong {
         })
     }
 
-    /// Labels every vertex of a directed graph with the smallest vertex of its component. Returns also the number of
+    /// Labels every vertex of a directed graph with the smallest vertex of its component. Calls `phase` for each phase
+    /// with its name, the number of edges read, that of vertices without a component, and the time. Returns the number of
     /// components.
-    pub(super) fn phases(
+    pub(super) fn label(
         &self,
         graph: &GraphOnEngine,
         launcher: &Launcher,
         label: &VertexValues,
-    ) -> Result<(Vec<PhaseReport>, u64), GraphError> {
-        let mut phases = Vec::new();
+        mut phase: impl FnMut(&'static str, u64, u64, Duration),
+    ) -> Result<u64, GraphError> {
         if graph.vertices == 0 {
-            return Ok((phases, 0));
+            return Ok(0);
         }
         let Some(inward) = &graph.inward else { return Err(missing("in-neighbour lists")) };
         let out = &graph.out;
@@ -103,22 +101,19 @@ impl Strong {
         };
         let spread = Walk { lists: out, edges: edges(out, "neighbour lists")?, kernel: "spread" };
         let gather = Walk { lists: inward, edges: edges(inward, "in-neighbour lists")?, kernel: "gather" };
-        let mut run = Run { memory: self, graph, launcher, spread, gather, p, steps: 0, open: graph.vertices };
-        let mut phase = |name, started: Instant, scanned, open| {
-            phases.push(PhaseReport { name, scanned, trees: open, elapsed: started.elapsed() });
-        };
+        let mut run = Run { memory: self, graph, launcher, spread, gather, steps: 0, open: graph.vertices };
 
         let started = Instant::now();
         let report = run.step("start", p)?;
         run.open -= report.sum[FOUND];
-        phase("degrees", started, 0, run.open);
+        phase("degrees", 0, run.open, started.elapsed());
 
         // Without such a vertex, all have their component.
         if report.least != u64::MAX {
             let started = Instant::now();
             let pivot = report.least & ((1 << vertex_bits) - 1);
             let scanned = run.round(Parameters { pivot, ..p })?;
-            phase("pivot", started, scanned, run.open);
+            phase("pivot", scanned, run.open, started.elapsed());
         }
         for seed in 0.. {
             if run.open == 0 {
@@ -126,12 +121,11 @@ impl Strong {
             }
             let started = Instant::now();
             let scanned = run.round(Parameters { seed, marks: 1, ..p })?;
-            phase("colours", started, scanned, run.open);
+            phase("colours", scanned, run.open, started.elapsed());
         }
         run.run("clear", p)?;
         run.run("least", p)?;
-        let components = run.step("label", p)?.sum[FOUND];
-        Ok((phases, components))
+        Ok(run.step("label", p)?.sum[FOUND])
     }
 }
 

@@ -26,19 +26,38 @@ template <class Id> class label_counts {
         begin_(entries_before(p.first)),
         bits_(p.label_bits) {}
 
-  // Counts a label of a neighbour of v. Lanes that happen to be converged count the same label of a vertex with one atomic.
-  WB_FN void count(uint64_t v, Id label) const {
-    Id* at = slot_of(v, label);
-    const warp::mask_t same = warp::match(warp::active(), reinterpret_cast<uint64_t>(at));
-    if (!warp::is_leader(same)) return;
-    const Id lanes = static_cast<Id>(warp::count(same));
-    const uint64_t count = static_cast<Id>(order::fetch_add<order::relaxed>(at, lanes) + lanes + Id{1});
-    // The least word is that of the highest count, and among these of the smallest label. A label's last count is its highest.
+  // Counts a label of a neighbour of v. A warp's only lane counts equal labels that follow each other with one atomic; lanes that
+  // happen to be converged do so with a label that several of them have.
+  WB_FN void count(uint64_t v, Id label) {
+    if constexpr (warp::width == 1) {
+      if (v != vertex_ || label != label_) {
+        flush();
+        vertex_ = v;
+        label_ = label;
+      }
+      ++pending_;
+    } else {
+      Id* at = slot_of(v, label);
+      const warp::mask_t same = warp::match(warp::active(), reinterpret_cast<uint64_t>(at));
+      if (warp::is_leader(same)) add(v, label, at, static_cast<Id>(warp::count(same)));
+    }
+  }
+
+  // Adds what is not in the tables yet. Every lane calls this last.
+  WB_FN void flush() {
+    if (pending_ != 0) add(vertex_, label_, slot_of(vertex_, label_), pending_);
+    pending_ = 0;
+  }
+
+ private:
+  // Adds to the count `at` of a label of v. The least word of `best` is that of the highest count, and among these of the smallest
+  // label. A label's last count is its highest.
+  WB_FN void add(uint64_t v, Id label, Id* at, Id more) const {
+    const uint64_t count = static_cast<Id>(order::fetch_add<order::relaxed>(at, more) + more + Id{1});
     const uint64_t word = ((~uint64_t{0} >> bits_) - count) << bits_ | label;
     if (word < order::load<order::relaxed>(&best_[v])) order::fetch_min<order::relaxed>(&best_[v], word);
   }
 
- private:
   WB_FN uint64_t entries_before(uint64_t v) const { return out_[v] + (in_ ? in_[v] : 0); }
 
   // Returns the count of a label in the table of v. The table is never full.
@@ -65,6 +84,10 @@ template <class Id> class label_counts {
   uint64_t* best_;
   uint64_t begin_;
   uint32_t bits_;
+  // Count that is not in the table yet.
+  uint64_t vertex_ = 0;
+  Id label_ = 0;
+  Id pending_ = 0;
 };
 
 // Labels every vertex with itself.
@@ -83,7 +106,7 @@ template <class Id, class Source> WB_FN void cdlp_count(const wb_cdlp& p, const 
   const uint64_t* offset = p.offset;
   const Id* label = static_cast<const Id*>(p.label);
   wb_graph_counters* sums = p.sums;
-  const label_counts<Id> counts(p);
+  label_counts<Id> counts(p);
   auto edges = source.open();
   run_reader<decltype(edges)> reader(edges);
   const warp::mask_t all = warp::full();
@@ -115,6 +138,7 @@ template <class Id, class Source> WB_FN void cdlp_count(const wb_cdlp& p, const 
         // With one lane to a warp no other lane keeps reads in flight. Otherwise tiles of one page gain nothing.
         if (warp::width < 32 || edges.joins_pages()) edges.expect_range(all, from + p.edges_from, to + p.edges_from);
       });
+  counts.flush();
   add_count(sums, WB_CDLP_SCANNED, scanned);
   add_count(sums, WB_GRAPH_BAD_EDGES, bad);
   publish(sums, p.report);

@@ -1,5 +1,5 @@
 //! Compares label propagation, strongly connected components and betweenness centrality with values of networkx 3.6 and of
-//! the rules of LDBC Graphalytics (tests/cli/suite_values.py) on 40 random graphs.
+//! the rule of LDBC Graphalytics (tests/cli/networkx_values.py) on 40 random graphs.
 
 use super::program::*;
 use crate::tree;
@@ -62,9 +62,9 @@ impl Graph {
 }
 
 fn graphs() -> Vec<Graph> {
-    let text = std::fs::read_to_string(tree::file("tests/cli/suites.json")).unwrap();
+    let text = std::fs::read_to_string(tree::file("tests/cli/networkx.json")).unwrap();
     let values: Value = serde_json::from_str(&text).unwrap();
-    values["graphs"].as_array().unwrap().iter().map(Graph::new).collect()
+    values["suites"].as_array().unwrap().iter().map(Graph::new).collect()
 }
 
 #[test]

@@ -1036,7 +1036,7 @@ typedef struct wb_cdlp_options {
    */
   size_t size;
   /**
-   * Bytes of the work space in the engine's memory; 0 for 64 MiB. It is larger if the longest list needs that.
+   * Bytes of the work space in the engine's memory; 0 for 16 MiB. It is larger if the longest list needs that.
    */
   uint64_t work_space;
   /**

@@ -83,7 +83,7 @@ unsafe impl Options for wb_betweenness_options {
 pub struct wb_cdlp_options {
     /// `sizeof(wb_cdlp_options)`.
     pub size: usize,
-    /// Bytes of the work space in the engine's memory; 0 for 64 MiB. It is larger if the longest list needs that.
+    /// Bytes of the work space in the engine's memory; 0 for 16 MiB. It is larger if the longest list needs that.
     pub work_space: u64,
     /// Iterations at most; 0 for 10.
     pub iterations: u32,

@@ -122,9 +122,9 @@ impl Outcome {
                 ))
             }),
             Self::Components(r) => r.phases.iter().try_for_each(|p| {
-                let (scanned, trees) = (grouped(p.scanned), grouped(p.trees));
+                let (scanned, left) = (grouped(p.scanned), grouped(p.trees));
                 text.line(format_args!(
-                    "{:<12} scanned {scanned:>13}   trees {trees:>12}   {}",
+                    "{:<12} scanned {scanned:>13}   left {left:>12}   {}",
                     p.name,
                     seconds(p.elapsed)
                 ))
