@@ -86,4 +86,6 @@ pub use vertex_values::VertexValues;
 #[cfg(test)]
 mod algorithm_tests;
 #[cfg(test)]
+mod community_tests;
+#[cfg(test)]
 mod on_device_tests;

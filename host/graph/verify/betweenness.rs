@@ -83,16 +83,18 @@ mod tests {
         ) {
             let csr = Csr::from_edges(9, &edges, CsrOptions { directed, wide, keep_self_loops: true }).unwrap();
             // Distances and numbers of paths between all pairs, by the lengths of walks.
-            let mut paths = [[[0.0f64; 9]; 9]; 9];
-            (0..9).for_each(|v| paths[0][v][v] = 1.0);
-            for k in 1..9 {
-                for a in 0..9 {
-                    for b in 0..9 {
-                        for n in csr.neighbours_of(b) {
-                            paths[k][a][n as usize] += paths[k - 1][a][b as usize];
-                        }
+            let mut walks = [[0.0f64; 9]; 9];
+            (0..9).for_each(|v| walks[v][v] = 1.0);
+            let mut paths = vec![walks];
+            for _ in 1..9 {
+                let mut longer = [[0.0; 9]; 9];
+                for (longer, walks) in longer.iter_mut().zip(&walks) {
+                    for b in 0..9u64 {
+                        csr.neighbours_of(b).for_each(|n| longer[n as usize] += walks[b as usize]);
                     }
                 }
+                walks = longer;
+                paths.push(walks);
             }
             let distance = |a: usize, b: usize| (0..9).find(|&k| paths[k][a][b] > 0.0);
             let mut expected = [0.0; 9];
