@@ -8,7 +8,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`doctor`] | diagnosis: the data paths that this machine supports, and how to fix the others |
-//! | [`graph`] | graph import, generators, BFS, components, PageRank, shortest paths, triangles, clustering, cores, verifiers |
+//! | [`graph`] | graph import, generators, searches, components, label propagation, PageRank, centrality, triangles, cores, verifiers |
 //! | [`shmem`] | a world of PEs: symmetric memory, put and get, signals, collectives |
 //! | [`storage`] | [`storage::Volume`], page cache and `Array<T>` over NVMe namespaces |
 //! | [`soft`] | software devices: an NVMe controller and a NIC, with fault injection |

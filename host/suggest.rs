@@ -22,7 +22,7 @@ mod tests {
 
     #[test]
     fn typing_errors_lead_to_the_word() {
-        let commands = ["bfs", "cc", "pagerank", "sssp"];
+        let commands = ["bfs", "cc", "cdlp", "pagerank", "sssp"];
         for (typed, meant) in [("bsf", "bfs"), ("bf", "bfs"), ("c", "cc"), ("pagernak", "pagerank"), ("ssp", "sssp")] {
             assert_eq!(closest(typed, commands), Some(meant), "{typed}");
         }

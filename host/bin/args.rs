@@ -139,9 +139,38 @@ pub enum GraphCommand {
         #[command(flatten)]
         graph: GraphArgs,
     },
+    /// Betweenness centrality: sums of the dependencies of sources
+    #[command(
+        after_help = "Examples:\n  warpbell graph bc kron:16 --top 5\n  warpbell graph bc examples/data/karate.txt --all --out -"
+    )]
+    Bc {
+        /// Take every vertex as a source
+        #[arg(long, conflicts_with_all = ["source", "sources"], help_heading = "Sources")]
+        all: bool,
+        #[command(flatten)]
+        sources: SourceArgs,
+        #[command(flatten)]
+        graph: GraphArgs,
+    },
     /// Connected components (weakly connected when the graph is directed)
-    #[command(after_help = "Example:\n  warpbell graph cc kron:18 --json report.json")]
+    #[command(
+        after_help = "Examples:\n  warpbell graph cc kron:18 --json report.json\n  warpbell graph cc links.el --directed --strong"
+    )]
     Cc {
+        /// Find strongly connected components: vertices that reach each other along directed edges
+        #[arg(long)]
+        strong: bool,
+        #[command(flatten)]
+        graph: GraphArgs,
+    },
+    /// Communities by label propagation (CDLP), as LDBC Graphalytics defines it
+    #[command(
+        after_help = "Examples:\n  warpbell graph cdlp kron:18\n  warpbell graph cdlp links.el --directed --iterations 5 --out labels.txt"
+    )]
+    Cdlp {
+        /// Number of iterations; a run ends earlier if one changes no label
+        #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        iterations: u32,
         #[command(flatten)]
         graph: GraphArgs,
     },
@@ -269,7 +298,7 @@ pub struct GraphArgs {
     /// Check the result also for a stored graph, whose edges are then read completely first
     #[arg(long)]
     pub verify: bool,
-    /// Components, ranks or ranges of distances to show
+    /// Components, communities, ranks, scores or ranges of distances to show
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub top: usize,
     /// Write `ID VALUE` for every vertex to this file, or to standard output with -; `SOURCE ID VALUE` for several

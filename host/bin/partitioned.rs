@@ -283,7 +283,7 @@ impl Work<'_> {
             run.io = Some(Io::new(io, run.elapsed(), stored));
         }
         if args.verbose {
-            outcome.steps(self.text)?;
+            outcome.steps(csr.ids(), self.text)?;
         }
         if !args.no_verify {
             let started = Instant::now();

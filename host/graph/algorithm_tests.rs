@@ -73,7 +73,7 @@ pub(super) fn shapes() -> Vec<Shape> {
 
 /// Returns true if shape number `i` is due for the `k`-th of `count` variants. Each of the twelve shapes comes directed and
 /// undirected, narrow and wide, and has another variant each time, or all variants if more cases are wanted.
-fn is_due(i: usize, k: usize, count: usize) -> bool {
+pub(super) fn is_due(i: usize, k: usize, count: usize) -> bool {
     all_are_wanted() || (i + i / 12) % count == k
 }
 
@@ -84,7 +84,7 @@ pub(super) fn sources(csr: &Csr) -> Vec<u64> {
     sources
 }
 
-fn in_edges(csr: &Csr) -> Csr {
+pub(super) fn in_edges(csr: &Csr) -> Csr {
     csr.transpose()
 }
 
@@ -150,7 +150,7 @@ fn a_directed_graph_without_in_edges_is_searched_top_down() {
     }
 }
 
-fn serial_components(csr: &Csr) -> Vec<u64> {
+pub(super) fn serial_components(csr: &Csr) -> Vec<u64> {
     let mut label: Vec<u64> = (0..csr.vertices()).collect();
     fn root(label: &mut [u64], mut v: u64) -> u64 {
         while label[v as usize] != v {
@@ -340,6 +340,11 @@ fn wrong_calls_are_errors() {
     assert!(matches!(no_vertex, Err(GraphError::NoSuchVertex { source_vertex: 4, vertices: 4 })));
     assert!(matches!(sssp(&graph, 0, &SsspOptions::default()), Err(GraphError::NotPlaced { .. })));
     assert!(matches!(pagerank(&graph, &PageRankOptions::default()), Err(GraphError::NotPlaced { .. })));
+    assert!(matches!(cdlp(&graph, &CdlpOptions::default()), Err(GraphError::NotPlaced { .. })));
+    let strong = components(&graph, &ComponentsOptions::default().strong(true));
+    assert!(matches!(strong, Err(GraphError::NotPlaced { .. })));
+    let no_vertex = betweenness(&graph, &[0, 4]);
+    assert!(matches!(no_vertex, Err(GraphError::NoSuchVertex { source_vertex: 4, vertices: 4 })));
     for damping in [-0.1, 1.1, f64::NAN] {
         let options = PageRankOptions { damping, ..PageRankOptions::default() };
         assert!(matches!(pagerank(&graph, &options), Err(GraphError::Parameter { name: "damping", .. })));
@@ -381,11 +386,13 @@ fn every_shape_on_storage() {
     }
 }
 
-fn run_all(graph: &GraphOnEngine) -> [Result<(), GraphError>; 7] {
+fn run_all(graph: &GraphOnEngine) -> [Result<(), GraphError>; 9] {
     [
         bfs(graph, 0, &BfsOptions::default()).map(drop),
         // The neighbours in memory alone would connect all vertices.
-        components(graph, &ComponentsOptions { rounds: 0, giant: 2.0 }).map(drop),
+        components(graph, &ComponentsOptions::default().rounds(0).giant(2.0)).map(drop),
+        cdlp(graph, &CdlpOptions::default()).map(drop),
+        betweenness(graph, &[0]).map(drop),
         pagerank(graph, &PageRankOptions::default()).map(drop),
         sssp(graph, 0, &SsspOptions::default()).map(drop),
         triangles(graph).map(drop),
@@ -448,6 +455,12 @@ fn verify_all(csr: &Csr, graph: &GraphOnEngine, source: u64) {
     }
     verify::clustering(csr, transpose.as_ref(), &clustering(graph).unwrap().coefficient).unwrap();
     verify::cores(csr, transpose.as_ref(), &cores(graph).unwrap().core).unwrap();
+    let strong = components(graph, &ComponentsOptions::default().strong(true)).unwrap();
+    verify::strong_components(csr, &strong.label).unwrap();
+    let sources = [source, csr.vertices() / 2];
+    verify::betweenness(csr, &sources, &betweenness(graph, &sources).unwrap().score).unwrap();
+    let labelled = cdlp(graph, &CdlpOptions::default()).unwrap();
+    verify::cdlp(csr, transpose.as_ref(), 10, &labelled.label).unwrap();
     let distances = sssp(graph, source, &SsspOptions::default()).unwrap().distance;
     match &distances {
         Distances::Integer(d) => verify::sssp(csr, source, verify::Distances::U64(d)).unwrap(),

@@ -148,6 +148,7 @@ impl Clustering {
         let started = Instant::now();
         let (steps, _) = self.count.run(&self.arcs)?;
         self.count.divide(&self.arcs, &self.coefficient)?;
+        self.count.bring_outside(&self.coefficient)?;
         let elapsed = started.elapsed();
         let io = graph.stats_since(before)?;
         Ok(ClusteringOnEngine { coefficient: self.coefficient.clone(), steps, elapsed, io })

@@ -1,4 +1,5 @@
-//! Connected components: first over the hub neighbours, then a sample, then only the remaining vertices.
+//! Connected components: first over the hub neighbours, then a sample, then only the remaining vertices. Strongly
+//! connected ones of directed graphs are in `strong`.
 
 use super::edges::{GraphError, GraphOnEngine};
 use super::launch::{Launcher, ValueKind};
@@ -6,6 +7,7 @@ use super::params::{
     COMPONENTS_ROOTS as ROOTS, COMPONENTS_SCANNED as SCANNED, Components as Parameters, GRAPH_HUBS,
     GraphReport as Report,
 };
+use super::strong::Strong;
 use super::vertex_values::VertexValues;
 use crate::args;
 use crate::memory::{Place, Region};
@@ -23,13 +25,16 @@ pub struct ComponentsOptions {
     pub rounds: u32,
     /// Share of the sample that must be in one component before the other vertices are read completely.
     pub giant: f64,
+    /// True for strongly connected components: vertices that reach each other along the direction of the edges. The other
+    /// options then have no effect on a directed graph. In an undirected graph they are the connected components.
+    pub strong: bool,
 }
 
-setters!(ComponentsOptions { rounds: u32, giant: f64 });
+setters!(ComponentsOptions { rounds: u32, giant: f64, strong: bool });
 
 impl Default for ComponentsOptions {
     fn default() -> Self {
-        Self { rounds: 2, giant: 0.5 }
+        Self { rounds: 2, giant: 0.5, strong: false }
     }
 }
 
@@ -41,13 +46,14 @@ pub struct PhaseReport {
     pub name: &'static str,
     /// Edges inspected.
     pub scanned: u64,
-    /// Trees that remained at the end.
+    /// Trees that remained at the end; of strongly connected components, vertices that had none yet.
     pub trees: u64,
     /// Wall-clock time.
     pub elapsed: Duration,
 }
 
-/// Components of a graph. Those of a directed graph are its weakly connected components.
+/// Components of a graph. Those of a directed graph are its weakly connected components, unless the options ask for the
+/// strongly connected ones.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ComponentsResult {
@@ -110,6 +116,8 @@ pub struct Components {
     launcher: Launcher,
     label: VertexValues,
     sample: Region,
+    /// Of strongly connected components.
+    strong: Option<Strong>,
 }
 
 /// Labels every vertex with the smallest vertex of its component.
@@ -138,21 +146,25 @@ impl Components {
     /// Allocates the memory of a run.
     ///
     /// # Errors
-    /// [`GraphError::Memory`] without memory; [`GraphError::Engine`] if the kernels cannot be loaded.
+    /// [`GraphError::Memory`] without memory; [`GraphError::Engine`] if the kernels cannot be loaded; for strongly
+    /// connected components also [`GraphError::NotPlaced`] if the graph was placed without neighbour lists.
     pub fn new(graph: &GraphOnEngine, options: &ComponentsOptions) -> Result<Self, GraphError> {
+        let strong = options.strong && graph.directed;
         Ok(Self {
             graph: graph.clone(),
             options: options.clone(),
-            launcher: Launcher::new(graph, "wb_components_")?,
+            launcher: Launcher::new(graph, if strong { "wb_strong_" } else { "wb_components_" })?,
             label: VertexValues::allocate_ids(graph)?,
             sample: graph.engine.allocate(Place::Host, SAMPLES * graph.id_bytes())?,
+            strong: strong.then(|| Strong::new(graph)).transpose()?,
         })
     }
 
     /// Runs the algorithm, and copies the labels to the host.
     ///
     /// # Errors
-    /// * [`GraphError::NotPlaced`] if the graph was placed without neighbour lists.
+    /// * [`GraphError::NotPlaced`] if the graph was placed without neighbour lists, or for strongly connected components
+    ///   without in-neighbour lists.
     /// * [`GraphError::Run`] if a kernel cannot read an edge, or exceeds the launch limit.
     /// * [`GraphError::Corrupt`] if edges lead to vertices that do not exist.
     /// * [`GraphError::Engine`] if the engine starts no kernel; [`GraphError::Memory`] or [`GraphError::Storage`] if
@@ -185,11 +197,24 @@ impl Components {
         self.launcher.reset()?;
         let before = self.graph.stats()?;
         let started = Instant::now();
-        let phases = self.phases()?;
+        let (phases, components) = match &self.strong {
+            Some(strong) => {
+                let mut phases = Vec::new();
+                let components =
+                    strong.label(&self.graph, &self.launcher, &self.label, |name, scanned, trees, elapsed| {
+                        phases.push(PhaseReport { name, scanned, trees, elapsed });
+                    })?;
+                (phases, components)
+            }
+            None => {
+                let phases = self.phases()?;
+                let trees = phases.last().map_or(0, |p| p.trees);
+                (phases, trees)
+            }
+        };
         self.launcher.bring_outside(&self.graph, &self.label, ValueKind::Labels)?;
         let elapsed = started.elapsed();
         let io = self.graph.stats_since(before)?;
-        let components = phases.last().map_or(0, |p| p.trees);
         Ok(ComponentsOnEngine { label: self.label.clone(), components, phases, elapsed, io })
     }
 

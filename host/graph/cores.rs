@@ -1,7 +1,7 @@
 //! K-core decomposition: vertices are peeled in the order of their degrees.
 
 use super::edges::{EdgeStore, GraphError, GraphOnEngine, InLists};
-use super::launch::{Launcher, QueueOrder};
+use super::launch::{Launcher, QueueOrder, ValueKind};
 use super::params::{
     CORE_IN_ITEMS as IN_ITEMS, CORE_ITEMS as ITEMS, CORE_PEELED as PEELED, CORE_SCANNED as SCANNED, Core as Parameters,
     GraphReport,
@@ -192,6 +192,7 @@ impl Cores {
         let before = self.graph.stats()?;
         let started = Instant::now();
         let levels = self.levels()?;
+        self.launcher.bring_outside(&self.graph, &self.core, ValueKind::Plain)?;
         let elapsed = started.elapsed();
         let io = self.graph.stats_since(before)?;
         let largest = levels.last().map_or(0, |l| l.core);

@@ -117,6 +117,14 @@ pub enum GraphError {
         /// The largest weight.
         weight: u64,
     },
+    /// More shortest paths lead to a vertex than a 64-bit number can count.
+    #[error(
+        "more than 1.8e308 shortest paths lead from vertex {source_vertex} to another one, which 64-bit numbers cannot count; choose another source"
+    )]
+    TooManyPaths {
+        /// The source, a vertex number from 0.
+        source_vertex: u64,
+    },
     /// A parameter is outside its range.
     #[error("{name} is {value}, it must be {range}")]
     Parameter {
@@ -207,8 +215,8 @@ impl fmt::Display for Placement {
 pub struct PlacementOptions {
     /// True to place neighbour lists: for all algorithms but shortest paths, and PageRank of directed graphs.
     pub lists: bool,
-    /// True to place in-neighbour lists of a directed graph: for PageRank, clustering coefficients and cores, and for
-    /// bottom-up steps of breadth-first search.
+    /// True to place in-neighbour lists of a directed graph: for PageRank, label propagation, strongly connected
+    /// components, clustering coefficients and cores, and for bottom-up steps of breadth-first search.
     pub inward: bool,
     /// True to place lists of neighbours with weights: for shortest paths.
     pub weighted: bool,
@@ -221,6 +229,12 @@ impl PlacementOptions {
     pub const COMPONENTS: Self = Self { lists: true, inward: false, weighted: false };
     /// Parts for PageRank.
     pub const PAGERANK: Self = Self { lists: true, inward: true, weighted: false };
+    /// Parts for betweenness centrality.
+    pub const BETWEENNESS: Self = Self { lists: true, inward: false, weighted: false };
+    /// Parts for strongly connected components.
+    pub const STRONG_COMPONENTS: Self = Self { lists: true, inward: true, weighted: false };
+    /// Parts for label propagation.
+    pub const CDLP: Self = Self { lists: true, inward: true, weighted: false };
     /// Parts for shortest paths.
     pub const SSSP: Self = Self { lists: false, inward: false, weighted: true };
     /// Parts for triangle counting.
@@ -340,8 +354,10 @@ pub(super) struct Lists {
     pub hubs: Region,
     /// For each tile of edges, the vertex that holds the tile's first edge.
     pub tile: Region,
-    /// True if a vertex's hub neighbours are the first of its list.
+    /// True if a vertex's hub neighbours are the first of its list, and a run may begin behind them.
     pub hubs_first: bool,
+    /// True if lists descend by the degrees of the neighbours, and by number for equal degrees.
+    pub by_degree: bool,
     pub edges: Option<EdgeStore>,
 }
 

@@ -24,7 +24,7 @@ impl Failure for GraphError {
             Self::NotPlaced { .. } => ErrorKind::State,
             Self::Occupied { .. } => ErrorKind::Exists,
             Self::Corrupt { .. } => ErrorKind::Damaged,
-            Self::DistanceOverflow { .. } | Self::Directed { .. } => ErrorKind::Input,
+            Self::DistanceOverflow { .. } | Self::Directed { .. } | Self::TooManyPaths { .. } => ErrorKind::Input,
             Self::TooManyRounds { .. } => ErrorKind::TimedOut,
             Self::NoSuchVertex { .. } | Self::Parameter { .. } => ErrorKind::Argument,
             Self::OtherPe { .. } | Self::OutOfStep | Self::OtherWorld { .. } => ErrorKind::World,
@@ -149,6 +149,7 @@ impl Failure for VerifyError {
         match self {
             Self::Length { .. } | Self::Weights { .. } | Self::Source { .. } | Self::Kind => ErrorKind::Argument,
             Self::Depth { .. } | Self::Parent { .. } | Self::Component { .. } => ErrorKind::Damaged,
+            Self::Label { .. } | Self::StrongComponent { .. } | Self::Score { .. } => ErrorKind::Damaged,
             Self::Rank { .. } | Self::RankSum { .. } | Self::Ranks { .. } => ErrorKind::Damaged,
             Self::Distance { .. }
             | Self::Relaxable { .. }

@@ -1,6 +1,8 @@
 //! A graph with its identifiers, as programs hold it: one handle for all algorithms.
 
+use super::betweenness::{Betweenness, BetweennessOnEngine, BetweennessResult};
 use super::bfs::{Bfs, BfsOnEngine, BfsOptions, BfsResult};
+use super::cdlp::{Cdlp, CdlpOnEngine, CdlpOptions, CdlpResult};
 use super::clustering::{Clustering, ClusteringOnEngine, ClusteringResult};
 use super::components::{Components, ComponentsOnEngine, ComponentsOptions, ComponentsResult};
 use super::cores::{Cores, CoresOnEngine, CoresResult};
@@ -194,6 +196,30 @@ impl Graph {
         Components::new(&self.on_engine, &ComponentsOptions::default())?.run_on_device()
     }
 
+    /// Labels every vertex with the smallest vertex of its component, weak or strong.
+    ///
+    /// # Errors
+    /// As for [`Components::new`] and [`Components::run`].
+    pub fn components_with(&self, options: &ComponentsOptions) -> Result<ComponentsResult, GraphError> {
+        Components::new(&self.on_engine, options)?.run()
+    }
+
+    /// Sums the dependencies of `sources` on every vertex: see [`betweenness`](super::betweenness()).
+    ///
+    /// # Errors
+    /// As for [`Betweenness::new`] and [`Betweenness::run`].
+    pub fn betweenness(&self, sources: &[u64]) -> Result<BetweennessResult, GraphError> {
+        Betweenness::new(&self.on_engine)?.run(sources)
+    }
+
+    /// Sums the dependencies of `sources` on every vertex, and leaves the scores in the engine's memory.
+    ///
+    /// # Errors
+    /// As for [`Betweenness::new`] and [`Betweenness::run_on_device`].
+    pub fn betweenness_on_device(&self, sources: &[u64]) -> Result<BetweennessOnEngine, GraphError> {
+        Betweenness::new(&self.on_engine)?.run_on_device(sources)
+    }
+
     /// Ranks every vertex, with the default options.
     ///
     /// # Errors
@@ -216,6 +242,30 @@ impl Graph {
     /// As for [`PageRank::new`] and [`PageRank::run_on_device`].
     pub fn pagerank_on_device(&self, options: &PageRankOptions) -> Result<PageRankOnEngine, GraphError> {
         PageRank::new(&self.on_engine, options)?.run_on_device()
+    }
+
+    /// Detects communities by label propagation, with the default options.
+    ///
+    /// # Errors
+    /// As for [`Cdlp::new`] and [`Cdlp::run`].
+    pub fn cdlp(&self) -> Result<CdlpResult, GraphError> {
+        self.cdlp_with(&CdlpOptions::default())
+    }
+
+    /// Detects communities by label propagation.
+    ///
+    /// # Errors
+    /// As for [`Cdlp::new`] and [`Cdlp::run`].
+    pub fn cdlp_with(&self, options: &CdlpOptions) -> Result<CdlpResult, GraphError> {
+        Cdlp::new(&self.on_engine, options)?.run()
+    }
+
+    /// Detects communities by label propagation, and leaves the labels in the engine's memory.
+    ///
+    /// # Errors
+    /// As for [`Cdlp::new`] and [`Cdlp::run_on_device`].
+    pub fn cdlp_on_device(&self, options: &CdlpOptions) -> Result<CdlpOnEngine, GraphError> {
+        Cdlp::new(&self.on_engine, options)?.run_on_device()
     }
 
     /// Finds the shortest paths from vertex `source`, with the default options.

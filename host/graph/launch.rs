@@ -13,7 +13,9 @@ use crate::storage::ElementType;
 use std::time::Duration;
 
 crate::engine::plain!(
+    params::Betweenness,
     params::Bfs,
+    params::Cdlp,
     params::Clustering,
     params::Components,
     params::Order,
@@ -22,6 +24,7 @@ crate::engine::plain!(
     params::Partition,
     params::QueueOrder,
     params::Sssp,
+    params::Strong,
     params::Triangles
 );
 

@@ -46,7 +46,9 @@ pub use input::Input;
 pub use names::{NameFault, Names, NamesError};
 internal!(names::{LONGEST_VERTEX_NAME, VertexName});
 
+mod betweenness;
 mod bfs;
+mod cdlp;
 mod clustering;
 mod components;
 mod cores;
@@ -69,10 +71,13 @@ mod placed_lists;
 mod shape;
 mod sssp;
 pub mod stored;
+mod strong;
 mod triangles;
 mod vertex_values;
 
+pub use betweenness::{Betweenness, BetweennessOnEngine, BetweennessResult, BrandesReport, betweenness};
 pub use bfs::{Bfs, BfsOnEngine, BfsOptions, BfsResult, Direction, LevelReport, UNREACHED, bfs};
+pub use cdlp::{Cdlp, CdlpOnEngine, CdlpOptions, CdlpResult, PropagationReport, cdlp};
 pub use clustering::{Clustering, ClusteringOnEngine, ClusteringResult, clustering};
 pub use components::{Components, ComponentsOnEngine, ComponentsOptions, ComponentsResult, PhaseReport, components};
 pub use cores::{CoreReport, Cores, CoresOnEngine, CoresResult, cores};
@@ -92,6 +97,8 @@ pub use vertex_values::VertexValues;
 
 #[cfg(test)]
 mod algorithm_tests;
+#[cfg(test)]
+mod community_tests;
 #[cfg(test)]
 mod neighbourhood_tests;
 #[cfg(test)]

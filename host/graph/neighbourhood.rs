@@ -1,7 +1,7 @@
 //! Arcs between the neighbours of each vertex, which triangle counts and clustering coefficients consist of.
 
 use super::edges::{EdgeStore, GraphError, GraphOnEngine};
-use super::launch::Launcher;
+use super::launch::{Launcher, ValueKind};
 use super::params::{
     CLUSTERING_FOUND, CLUSTERING_SCANNED, Clustering as ClusteringParameters, GRAPH_MARKER_SLOTS, GraphReport,
     TRIANGLES_FOUND, TRIANGLES_SCANNED, Triangles as TrianglesParameters,
@@ -62,7 +62,7 @@ impl NeighbourhoodCount {
     /// Allocates the memory of a count for `algorithm`, as errors name it.
     pub(super) fn new(graph: &GraphOnEngine, algorithm: &'static str) -> Result<Self, GraphError> {
         graph.both_lists(algorithm)?;
-        let forward = !graph.directed && graph.out.hubs_first;
+        let forward = !graph.directed && graph.out.by_degree;
         let launcher = Launcher::new(graph, if forward { "wb_triangles_" } else { "wb_clustering_" })?;
         let device = |bytes: usize| graph.engine.allocate(Place::Device, bytes);
         let vertices = graph.vertices as usize;
@@ -90,6 +90,11 @@ impl NeighbourhoodCount {
         Ok(Self { graph: graph.clone(), algorithm, launcher, method })
     }
 
+    /// Brings values of vertices into the order in which programs see them.
+    pub(super) fn bring_outside(&self, values: &VertexValues) -> Result<(), GraphError> {
+        self.launcher.bring_outside(&self.graph, values, ValueKind::Plain)
+    }
+
     pub(super) fn graph(&self) -> &GraphOnEngine {
         &self.graph
     }
@@ -103,7 +108,7 @@ impl NeighbourhoodCount {
             return Ok((Vec::new(), 0));
         }
         let zero = |region: &Region| region.fill(0, region.len(), 0);
-        zero(counts.region())?;
+        zero(counts.inside())?;
         match &self.method {
             Method::Forward { above, markers } => {
                 zero(above)?;

@@ -47,6 +47,22 @@ fn regions_hold_the_values_of_a_run() {
         assert_eq!((left.label.element_type(), left.components), (id, copied.components));
         assert_eq!(integers(&left.label), copied.label, "{name}");
 
+        let mut run = Components::new(&graph, &ComponentsOptions::default().strong(true)).unwrap();
+        let (left, copied) = (run.run_on_device().unwrap(), run.run().unwrap());
+        assert_eq!((left.label.element_type(), left.components), (id, copied.components));
+        assert_eq!(integers(&left.label), copied.label, "{name}");
+
+        let mut run = Betweenness::new(&graph).unwrap();
+        let (left, copied) = (run.run_on_device(&[source]).unwrap(), run.run(&[source]).unwrap());
+        assert_eq!((left.score.element_type(), left.sources.len()), (ElementType::F64, copied.sources.len()));
+        let scores = left.score.region().get_slice::<f64>(0, left.score.len()).unwrap();
+        assert!(scores.iter().zip(&copied.score).all(|(a, b)| (a - b).abs() <= 1e-9 * b.max(1.0)), "{name}");
+
+        let mut run = Cdlp::new(&graph, &CdlpOptions::default()).unwrap();
+        let (left, copied) = (run.run_on_device().unwrap(), run.run().unwrap());
+        assert_eq!((left.label.element_type(), left.communities), (id, copied.communities));
+        assert_eq!(integers(&left.label), copied.label, "{name}");
+
         let mut run = PageRank::new(&graph, &PageRankOptions::default().tolerance(None).iterations(3)).unwrap();
         let (left, copied) = (run.run_on_device().unwrap(), run.run().unwrap());
         assert_eq!((left.rank.element_type(), left.converged), (ElementType::F64, copied.converged));
@@ -101,6 +117,13 @@ fn later_runs_leave_earlier_results_as_they_are() {
     let mut run = PageRank::new(&graph, &PageRankOptions::default()).unwrap();
     let (first, second) = (run.run_on_device().unwrap(), run.run_on_device().unwrap());
     assert_ne!(first.rank.region().address(), second.rank.region().address());
+    let mut run = Betweenness::new(&graph).unwrap();
+    let (first, second) = (run.run_on_device(&[0]).unwrap(), run.run_on_device(&[3]).unwrap());
+    assert_eq!(first.into_host().unwrap().score, [0.0, 2.0, 1.0, 0.0]);
+    assert_eq!(second.into_host().unwrap().score, [0.0, 1.0, 2.0, 0.0]);
+    let mut run = Cdlp::new(&graph, &CdlpOptions::default()).unwrap();
+    let (first, second) = (run.run_on_device().unwrap(), run.run_on_device().unwrap());
+    assert_ne!(first.label.region().address(), second.label.region().address());
     let mut run = Components::new(&graph, &ComponentsOptions::default()).unwrap();
     let (first, second) = (run.run_on_device().unwrap(), run.run_on_device().unwrap());
     assert_ne!(first.label.region().address(), second.label.region().address());

@@ -63,6 +63,10 @@ pub enum Values<'a> {
     Components(&'a [u32]),
     /// Components as in `Components`, in 64 bits.
     WideComponents(&'a [u64]),
+    /// Labels of communities, as in `WideComponents`.
+    Labels(&'a [u64]),
+    /// Scores of betweenness centrality.
+    Scores(&'a [f64]),
     /// Ranks in single precision.
     Ranks32(&'a [f32]),
     /// Ranks in double precision.
@@ -81,9 +85,9 @@ impl Values<'_> {
             Self::Depths(v) => v.len(),
             Self::Distances(v) => v.len(),
             Self::Components(v) => v.len(),
-            Self::WideComponents(v) => v.len(),
+            Self::WideComponents(v) | Self::Labels(v) => v.len(),
             Self::Ranks32(v) => v.len(),
-            Self::Ranks64(v) | Self::Coefficients(v) => v.len(),
+            Self::Ranks64(v) | Self::Coefficients(v) | Self::Scores(v) => v.len(),
             Self::Triangles(v) | Self::Cores(v) => v.len(),
         }
     }
@@ -94,6 +98,8 @@ impl Values<'_> {
             Self::Depths(_) => "depth",
             Self::Distances(_) => "distance",
             Self::Components(_) | Self::WideComponents(_) => "component",
+            Self::Labels(_) => "label",
+            Self::Scores(_) => "betweenness",
             Self::Ranks32(_) | Self::Ranks64(_) => "rank",
             Self::Triangles(_) => "triangles",
             Self::Coefficients(_) => "coefficient",
@@ -107,7 +113,9 @@ impl Values<'_> {
             Self::Components(c) => {
                 parallel::position(c.len(), |v| u64::from(c[v]) >= vertices).map(|v| (v, c[v].into()))
             }
-            Self::WideComponents(c) => parallel::position(c.len(), |v| c[v] >= vertices).map(|v| (v, c[v])),
+            Self::WideComponents(c) | Self::Labels(c) => {
+                parallel::position(c.len(), |v| c[v] >= vertices).map(|v| (v, c[v]))
+            }
             _ => None,
         };
         bad.map(|(v, found)| (v as u64, found))
@@ -122,9 +130,11 @@ impl Values<'_> {
             Self::Distances(Distances::U64(d)) | Self::Triangles(d) | Self::Cores(d) => write!(text, "{}", d[v])?,
             // Real numbers are written in the shortest form that loses nothing.
             Self::Distances(Distances::F32(d)) | Self::Ranks32(d) => write!(text, "{}", d[v])?,
-            Self::Distances(Distances::F64(d)) | Self::Ranks64(d) | Self::Coefficients(d) => write!(text, "{}", d[v])?,
+            Self::Distances(Distances::F64(d)) | Self::Ranks64(d) | Self::Coefficients(d) | Self::Scores(d) => {
+                write!(text, "{}", d[v])?
+            }
             Self::Components(c) => form.append(&ids.id(c[v].into()), text)?,
-            Self::WideComponents(c) => form.append(&ids.id(c[v]), text)?,
+            Self::WideComponents(c) | Self::Labels(c) => form.append(&ids.id(c[v]), text)?,
         }
         text.write_char('\n')
     }

@@ -82,8 +82,10 @@ fn value_type(values: &Values<'_>, id: &DataType) -> DataType {
         Values::Depths(_) | Values::Distances(Distances::U32(_)) => DataType::UInt32,
         Values::Distances(Distances::U64(_)) | Values::Triangles(_) | Values::Cores(_) => DataType::UInt64,
         Values::Distances(Distances::F32(_)) | Values::Ranks32(_) => DataType::Float32,
-        Values::Distances(Distances::F64(_)) | Values::Ranks64(_) | Values::Coefficients(_) => DataType::Float64,
-        Values::Components(_) | Values::WideComponents(_) => id.clone(),
+        Values::Distances(Distances::F64(_)) | Values::Ranks64(_) | Values::Coefficients(_) | Values::Scores(_) => {
+            DataType::Float64
+        }
+        Values::Components(_) | Values::WideComponents(_) | Values::Labels(_) => id.clone(),
     }
 }
 
@@ -118,11 +120,11 @@ fn column(values: &Values<'_>, ids: &Ids, rows: Range<usize>) -> ArrayRef {
         }
         Values::Ranks32(ranks) => Arc::new(Float32Array::from_iter_values(ranks[rows].iter().copied())),
         Values::Triangles(n) | Values::Cores(n) => Arc::new(UInt64Array::from_iter_values(n[rows].iter().copied())),
-        Values::Ranks64(ranks) | Values::Coefficients(ranks) => {
+        Values::Ranks64(ranks) | Values::Coefficients(ranks) | Values::Scores(ranks) => {
             Arc::new(Float64Array::from_iter_values(ranks[rows].iter().copied()))
         }
         Values::Components(labels) => identifiers(ids, labels[rows].iter().map(|&v| v.into())),
-        Values::WideComponents(labels) => identifiers(ids, labels[rows].iter().copied()),
+        Values::WideComponents(labels) | Values::Labels(labels) => identifiers(ids, labels[rows].iter().copied()),
     }
 }
 

@@ -509,3 +509,140 @@ const _: () = {
     ["Offset of field: Clustering::blocks"][offset_of!(Clustering, blocks) - 120usize];
     ["Offset of field: Clustering::reserved"][offset_of!(Clustering, reserved) - 124usize];
 };
+pub const CDLP_CHANGED: usize = 0;
+pub const CDLP_SCANNED: usize = 1;
+pub const CDLP_LABELS: usize = 2;
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
+pub struct Cdlp {
+    pub offset: u64,
+    pub out_offset: u64,
+    pub in_offset: u64,
+    pub tile: u64,
+    pub label: u64,
+    pub outside: u64,
+    pub best: u64,
+    pub table: u64,
+    pub sums: u64,
+    pub report: u64,
+    pub vertices: u64,
+    pub first: u64,
+    pub last: u64,
+    pub edges_from: u64,
+    pub edges_to: u64,
+    pub label_bits: u32,
+    pub backward: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Cdlp"][size_of::<Cdlp>() - 128usize];
+    ["Alignment of Cdlp"][align_of::<Cdlp>() - 8usize];
+    ["Offset of field: Cdlp::offset"][offset_of!(Cdlp, offset) - 0usize];
+    ["Offset of field: Cdlp::out_offset"][offset_of!(Cdlp, out_offset) - 8usize];
+    ["Offset of field: Cdlp::in_offset"][offset_of!(Cdlp, in_offset) - 16usize];
+    ["Offset of field: Cdlp::tile"][offset_of!(Cdlp, tile) - 24usize];
+    ["Offset of field: Cdlp::label"][offset_of!(Cdlp, label) - 32usize];
+    ["Offset of field: Cdlp::outside"][offset_of!(Cdlp, outside) - 40usize];
+    ["Offset of field: Cdlp::best"][offset_of!(Cdlp, best) - 48usize];
+    ["Offset of field: Cdlp::table"][offset_of!(Cdlp, table) - 56usize];
+    ["Offset of field: Cdlp::sums"][offset_of!(Cdlp, sums) - 64usize];
+    ["Offset of field: Cdlp::report"][offset_of!(Cdlp, report) - 72usize];
+    ["Offset of field: Cdlp::vertices"][offset_of!(Cdlp, vertices) - 80usize];
+    ["Offset of field: Cdlp::first"][offset_of!(Cdlp, first) - 88usize];
+    ["Offset of field: Cdlp::last"][offset_of!(Cdlp, last) - 96usize];
+    ["Offset of field: Cdlp::edges_from"][offset_of!(Cdlp, edges_from) - 104usize];
+    ["Offset of field: Cdlp::edges_to"][offset_of!(Cdlp, edges_to) - 112usize];
+    ["Offset of field: Cdlp::label_bits"][offset_of!(Cdlp, label_bits) - 120usize];
+    ["Offset of field: Cdlp::backward"][offset_of!(Cdlp, backward) - 124usize];
+};
+pub const STRONG_ITEMS: usize = 0;
+pub const STRONG_FOUND: usize = 1;
+pub const STRONG_SCANNED: usize = 2;
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
+pub struct Strong {
+    pub offset: u64,
+    pub in_offset: u64,
+    pub root: u64,
+    pub group: u64,
+    pub colour: u64,
+    pub stamp: u64,
+    pub leaves: u64,
+    pub entered: u64,
+    pub queue: u64,
+    pub queue_next: u64,
+    pub items: u64,
+    pub sums: u64,
+    pub report: u64,
+    pub vertices: u64,
+    pub pivot: u64,
+    pub vertex_bits: u32,
+    pub round: u32,
+    pub seed: u32,
+    pub marks: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Strong"][size_of::<Strong>() - 136usize];
+    ["Alignment of Strong"][align_of::<Strong>() - 8usize];
+    ["Offset of field: Strong::offset"][offset_of!(Strong, offset) - 0usize];
+    ["Offset of field: Strong::in_offset"][offset_of!(Strong, in_offset) - 8usize];
+    ["Offset of field: Strong::root"][offset_of!(Strong, root) - 16usize];
+    ["Offset of field: Strong::group"][offset_of!(Strong, group) - 24usize];
+    ["Offset of field: Strong::colour"][offset_of!(Strong, colour) - 32usize];
+    ["Offset of field: Strong::stamp"][offset_of!(Strong, stamp) - 40usize];
+    ["Offset of field: Strong::leaves"][offset_of!(Strong, leaves) - 48usize];
+    ["Offset of field: Strong::entered"][offset_of!(Strong, entered) - 56usize];
+    ["Offset of field: Strong::queue"][offset_of!(Strong, queue) - 64usize];
+    ["Offset of field: Strong::queue_next"][offset_of!(Strong, queue_next) - 72usize];
+    ["Offset of field: Strong::items"][offset_of!(Strong, items) - 80usize];
+    ["Offset of field: Strong::sums"][offset_of!(Strong, sums) - 88usize];
+    ["Offset of field: Strong::report"][offset_of!(Strong, report) - 96usize];
+    ["Offset of field: Strong::vertices"][offset_of!(Strong, vertices) - 104usize];
+    ["Offset of field: Strong::pivot"][offset_of!(Strong, pivot) - 112usize];
+    ["Offset of field: Strong::vertex_bits"][offset_of!(Strong, vertex_bits) - 120usize];
+    ["Offset of field: Strong::round"][offset_of!(Strong, round) - 124usize];
+    ["Offset of field: Strong::seed"][offset_of!(Strong, seed) - 128usize];
+    ["Offset of field: Strong::marks"][offset_of!(Strong, marks) - 132usize];
+};
+pub const BETWEENNESS_ITEMS: usize = 0;
+pub const BETWEENNESS_FOUND: usize = 1;
+pub const BETWEENNESS_SCANNED: usize = 2;
+pub const BETWEENNESS_OVERFLOW: usize = 3;
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
+pub struct Betweenness {
+    pub offset: u64,
+    pub depth: u64,
+    pub paths: u64,
+    pub dependency: u64,
+    pub score: u64,
+    pub queue: u64,
+    pub queue_next: u64,
+    pub items: u64,
+    pub sums: u64,
+    pub report: u64,
+    pub vertices: u64,
+    pub source: u64,
+    pub level: u32,
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Betweenness"][size_of::<Betweenness>() - 104usize];
+    ["Alignment of Betweenness"][align_of::<Betweenness>() - 8usize];
+    ["Offset of field: Betweenness::offset"][offset_of!(Betweenness, offset) - 0usize];
+    ["Offset of field: Betweenness::depth"][offset_of!(Betweenness, depth) - 8usize];
+    ["Offset of field: Betweenness::paths"][offset_of!(Betweenness, paths) - 16usize];
+    ["Offset of field: Betweenness::dependency"][offset_of!(Betweenness, dependency) - 24usize];
+    ["Offset of field: Betweenness::score"][offset_of!(Betweenness, score) - 32usize];
+    ["Offset of field: Betweenness::queue"][offset_of!(Betweenness, queue) - 40usize];
+    ["Offset of field: Betweenness::queue_next"][offset_of!(Betweenness, queue_next) - 48usize];
+    ["Offset of field: Betweenness::items"][offset_of!(Betweenness, items) - 56usize];
+    ["Offset of field: Betweenness::sums"][offset_of!(Betweenness, sums) - 64usize];
+    ["Offset of field: Betweenness::report"][offset_of!(Betweenness, report) - 72usize];
+    ["Offset of field: Betweenness::vertices"][offset_of!(Betweenness, vertices) - 80usize];
+    ["Offset of field: Betweenness::source"][offset_of!(Betweenness, source) - 88usize];
+    ["Offset of field: Betweenness::level"][offset_of!(Betweenness, level) - 96usize];
+    ["Offset of field: Betweenness::reserved"][offset_of!(Betweenness, reserved) - 100usize];
+};

@@ -254,6 +254,7 @@ fn lists(engine: &Engine, csr: &Csr, edges: Option<EdgeStore>) -> Result<Lists, 
             Neighbours::U64(_) => device(engine, &tiles::<u64>(csr.offsets()))?,
         },
         hubs_first: csr.order() == NeighbourOrder::ByDegree,
+        by_degree: csr.order() == NeighbourOrder::ByDegree,
         edges,
     })
 }

@@ -141,6 +141,7 @@ impl Triangles {
         let started = Instant::now();
         // Each triangle is counted at its three vertices.
         let (steps, counts) = self.count.run(&self.triangles)?;
+        self.count.bring_outside(&self.triangles)?;
         let elapsed = started.elapsed();
         let io = graph.stats_since(before)?;
         Ok(TrianglesOnEngine { triangles: self.triangles.clone(), total: counts / 3, steps, elapsed, io })

@@ -82,6 +82,11 @@ impl VertexValues {
         self.region.address()
     }
 
+    /// Returns the memory of the values in the order of the lists.
+    pub(super) fn inside(&self) -> &Region {
+        &self.region
+    }
+
     /// Returns the address to which an algorithm brings its values at the end, if lists are in an order of their own.
     pub(super) fn outside_address(&self) -> Option<u64> {
         self.outside.as_ref().map(Region::address)

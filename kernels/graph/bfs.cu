@@ -103,21 +103,11 @@ template <class Id> WB_FN void bfs_collect(const wb_bfs& p) {
   WB_GRAPH_KERNEL wb_bfs_bottom_up_##SUFFIX(WB_PARAM wb_bfs p, WB_PARAM SOURCE edges) { warpbell::graph::bfs_bottom_up<ID>(p, edges); } \
   WB_EXPORT(wb_bfs_bottom_up_##SUFFIX)
 
-#define WB_BFS_PACKED(ID, WHERE, SOURCE)                                                                                          \
-  WB_GRAPH_KERNEL wb_bfs_top_down_packed_##WHERE##_u32(WB_PARAM wb_bfs p, WB_PARAM SOURCE words, const uint64_t* position) {      \
-    warpbell::graph::bfs_top_down<ID>(p, warpbell::graph::packed_source<ID, SOURCE>{words, position});                             \
-  }                                                                                                                               \
-  WB_EXPORT(wb_bfs_top_down_packed_##WHERE##_u32)                                                                                 \
-  WB_GRAPH_KERNEL wb_bfs_bottom_up_packed_##WHERE##_u32(WB_PARAM wb_bfs p, WB_PARAM SOURCE words, const uint64_t* position) {     \
-    warpbell::graph::bfs_bottom_up<ID>(p, warpbell::graph::packed_source<ID, SOURCE>{words, position});                            \
-  }                                                                                                                               \
-  WB_EXPORT(wb_bfs_bottom_up_packed_##WHERE##_u32)
-
 WB_BFS_MEMORY(uint32_t, u32)
 WB_BFS_MEMORY(uint64_t, u64)
 WB_BFS_EDGES(uint32_t, pointer_u32, warpbell::graph::pointer_source<uint32_t>)
 WB_BFS_EDGES(uint64_t, pointer_u64, warpbell::graph::pointer_source<uint64_t>)
 WB_BFS_EDGES(uint32_t, storage_u32, warpbell::array_ref<uint32_t>)
 WB_BFS_EDGES(uint64_t, storage_u64, warpbell::array_ref<uint64_t>)
-WB_BFS_PACKED(uint32_t, pointer, warpbell::graph::pointer_source<uint32_t>)
-WB_BFS_PACKED(uint32_t, storage, warpbell::array_ref<uint32_t>)
+WB_PACKED_KERNELS(wb_bfs_top_down, wb_bfs, warpbell::graph::bfs_top_down<uint32_t>)
+WB_PACKED_KERNELS(wb_bfs_bottom_up, wb_bfs, warpbell::graph::bfs_bottom_up<uint32_t>)

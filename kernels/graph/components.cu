@@ -130,12 +130,6 @@ template <class Id, class Source> WB_FN void components_rest(const wb_components
   }                                                                                                  \
   WB_EXPORT(wb_components_##WHAT##_##SUFFIX)
 
-#define WB_COMPONENTS_PACKED(ID, WHERE, SOURCE)                                                                                       \
-  WB_GRAPH_KERNEL wb_components_rest_packed_##WHERE##_u32(WB_PARAM wb_components p, WB_PARAM SOURCE words, const uint64_t* position) { \
-    warpbell::graph::components_rest<ID>(p, warpbell::graph::packed_source<ID, SOURCE>{words, position});                              \
-  }                                                                                                                                    \
-  WB_EXPORT(wb_components_rest_packed_##WHERE##_u32)
-
 WB_COMPONENTS_MEMORY(uint32_t, u32, start)
 WB_COMPONENTS_MEMORY(uint64_t, u64, start)
 WB_COMPONENTS_MEMORY(uint32_t, u32, hubs)
@@ -148,5 +142,4 @@ WB_COMPONENTS_EDGES(uint32_t, pointer_u32, rest, warpbell::graph::pointer_source
 WB_COMPONENTS_EDGES(uint64_t, pointer_u64, rest, warpbell::graph::pointer_source<uint64_t>)
 WB_COMPONENTS_EDGES(uint32_t, storage_u32, rest, warpbell::array_ref<uint32_t>)
 WB_COMPONENTS_EDGES(uint64_t, storage_u64, rest, warpbell::array_ref<uint64_t>)
-WB_COMPONENTS_PACKED(uint32_t, pointer, warpbell::graph::pointer_source<uint32_t>)
-WB_COMPONENTS_PACKED(uint32_t, storage, warpbell::array_ref<uint32_t>)
+WB_PACKED_KERNELS(wb_components_rest, wb_components, warpbell::graph::components_rest<uint32_t>)

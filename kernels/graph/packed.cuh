@@ -257,3 +257,14 @@ template <class Value, class Source> struct packed_source {
 
 }  // namespace graph
 }  // namespace warpbell
+
+// Kernels over packed lists in memory and on storage: WB_PACKED_KERNELS(name, parameters, function), where the kernel is
+// function(parameters, source).
+#define WB_PACKED_KERNELS(NAME, PARAMETERS, ...)                                               \
+  WB_PACKED_KERNEL(NAME, pointer, warpbell::graph::pointer_source<uint32_t>, PARAMETERS, __VA_ARGS__) \
+  WB_PACKED_KERNEL(NAME, storage, warpbell::array_ref<uint32_t>, PARAMETERS, __VA_ARGS__)
+#define WB_PACKED_KERNEL(NAME, WHERE, SOURCE, PARAMETERS, ...)                                                                        \
+  WB_GRAPH_KERNEL NAME##_packed_##WHERE##_u32(WB_PARAM PARAMETERS p, WB_PARAM SOURCE words, const uint64_t* position) {               \
+    __VA_ARGS__(p, warpbell::graph::packed_source<uint32_t, SOURCE>{words, position});                                                \
+  }                                                                                                                                   \
+  WB_EXPORT(NAME##_packed_##WHERE##_u32)

@@ -6,7 +6,7 @@
 // most.
 #include <warpbell/kernel.h>
 
-#include "work.cuh"
+#include "run_sums.cuh"
 
 namespace warpbell {
 namespace graph {
@@ -64,71 +64,6 @@ template <class C> WB_FN void pagerank_apply(const wb_pagerank& p) {
     dangling += g.apply(v, r);
   }
   g.finish(p, change, dangling, total);
-}
-
-// Returns the sum of `value(edge)` over this lane's run of edges. All lanes of the warp call this; a lane without work has count 0.
-template <class Session, class Value>
-WB_FN double sum_of_run(Session& edges, [[maybe_unused]] run_reader<Session>& reader, uint64_t first, uint32_t count, Value value) {
-  using T = typename Session::value_type;
-  const warp::mask_t all = warp::full();
-  double own = 0;
-  if constexpr (warp::width == 1) {
-    // Two sums in turn: an addition takes several cycles, and the next one need not wait for it.
-    double last = 0;
-    if (count) {
-      reader.for_each(first, first + count, [&](T n) {
-        const double next = last + value(n);
-        last = own;
-        own = next;
-      });
-    }
-    own += last;
-  } else {
-    for (warp::mask_t longs = warp::ballot(all, count >= long_list); longs; longs &= longs - 1) {
-      const uint32_t from = warp::first(longs);
-      const uint64_t begin = warp::shuffle(all, first, from);
-      const uint32_t n = warp::shuffle(all, count, from);
-      double part = 0;
-      edges.for_each_chunk(all, begin, begin + n, [&](T e) { part += value(e); });
-      part = warp::sum(all, part);
-      if (warp::lane() == from) own = part;
-    }
-    const bool is_short = count != 0 && count < long_list;
-    const lane_runs runs(first, is_short ? count : 0);
-    run_edges<Session> at(edges, first, is_short);
-    constexpr uint32_t unroll = session_traits<Session>::unroll;
-    for (uint32_t round = 0; round < runs.total(); round += unroll * warp::width) {
-      typename run_edges<Session>::fetched v[unroll]{};
-      uint32_t owner[unroll];
-#pragma unroll
-      for (uint32_t u = 0; u < unroll; ++u) {
-        const uint32_t k = round + u * warp::width + warp::lane();
-        owner[u] = runs.owner(k < runs.total() ? k : runs.total() - 1);
-        const uint64_t i = runs.index(k, owner[u]);
-        v[u] = at.fetch(k < runs.total(), i);
-      }
-      double c[unroll];
-#pragma unroll
-      for (uint32_t u = 0; u < unroll; ++u) {
-        const T edge = at.value(runs, round + u * warp::width, owner[u], v[u]);
-        c[u] = round + u * warp::width + warp::lane() < runs.total() ? static_cast<double>(value(edge)) : 0.0;
-      }
-#pragma unroll
-      for (uint32_t u = 0; u < unroll; ++u) {
-        // A running sum that restarts with every owner. The owner takes the sum at its last position.
-        for (uint32_t d = 1; d < warp::width; d *= 2) {
-          const uint32_t back = (warp::lane() + warp::width - d) % warp::width;
-          const double before = warp::shuffle(all, c[u], back);
-          const uint32_t whose = warp::shuffle(all, owner[u], back);
-          if (warp::lane() >= d && whose == owner[u]) c[u] += before;
-        }
-        const warp::mask_t mine = runs.mine(round + u * warp::width);
-        const double part = warp::shuffle(all, c[u], mine ? warp::first(mine) + warp::count(mine) - 1 : warp::lane());
-        if (mine) own += part;
-      }
-    }
-  }
-  return own;
 }
 
 // Executes one sweep over the in-edges.
@@ -193,12 +128,6 @@ template <class Id, class C, class Source> WB_FN void pagerank_pull(const wb_pag
   }                                                                                          \
   WB_EXPORT(wb_pagerank_pull_##SUFFIX)
 
-#define WB_PAGERANK_PACKED(ID, C, SUFFIX, WHERE, SOURCE)                                                                                 \
-  WB_GRAPH_KERNEL wb_pagerank_pull_##SUFFIX##_packed_##WHERE##_u32(WB_PARAM wb_pagerank p, WB_PARAM SOURCE words, const uint64_t* position) { \
-    warpbell::graph::pagerank_pull<ID, C>(p, warpbell::graph::packed_source<ID, SOURCE>{words, position});                               \
-  }                                                                                                                                     \
-  WB_EXPORT(wb_pagerank_pull_##SUFFIX##_packed_##WHERE##_u32)
-
 WB_PAGERANK_MEMORY(float, f32, start)
 WB_PAGERANK_MEMORY(double, f64, start)
 WB_PAGERANK_MEMORY(float, f32, apply)
@@ -211,7 +140,5 @@ WB_PAGERANK_EDGES(uint32_t, float, f32_storage_u32, warpbell::array_ref<uint32_t
 WB_PAGERANK_EDGES(uint32_t, double, f64_storage_u32, warpbell::array_ref<uint32_t>)
 WB_PAGERANK_EDGES(uint64_t, float, f32_storage_u64, warpbell::array_ref<uint64_t>)
 WB_PAGERANK_EDGES(uint64_t, double, f64_storage_u64, warpbell::array_ref<uint64_t>)
-WB_PAGERANK_PACKED(uint32_t, float, f32, pointer, warpbell::graph::pointer_source<uint32_t>)
-WB_PAGERANK_PACKED(uint32_t, float, f32, storage, warpbell::array_ref<uint32_t>)
-WB_PAGERANK_PACKED(uint32_t, double, f64, pointer, warpbell::graph::pointer_source<uint32_t>)
-WB_PAGERANK_PACKED(uint32_t, double, f64, storage, warpbell::array_ref<uint32_t>)
+WB_PACKED_KERNELS(wb_pagerank_pull_f32, wb_pagerank, warpbell::graph::pagerank_pull<uint32_t, float>)
+WB_PACKED_KERNELS(wb_pagerank_pull_f64, wb_pagerank, warpbell::graph::pagerank_pull<uint32_t, double>)

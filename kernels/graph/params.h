@@ -327,6 +327,96 @@ typedef struct wb_clustering {
   uint32_t reserved;
 } wb_clustering;
 
+// --- label propagation -----------------------------------------------------------------------------------------------
+
+// Sums that a step reports.
+enum wb_cdlp_sum {
+  WB_CDLP_CHANGED = 0,  // vertices whose label changed
+  WB_CDLP_SCANNED = 1,  // edges read
+  WB_CDLP_LABELS = 2    // labels that a vertex has
+};
+
+// Parameters of a step. A batch is a range of vertices whose tables fit into the work space together.
+typedef struct wb_cdlp {
+  WB_POINTER(const uint64_t) offset;      // [vertices + 1] of the lists that the kernel reads
+  WB_POINTER(const uint64_t) out_offset;  // [vertices + 1] of the out-lists
+  WB_POINTER(const uint64_t) in_offset;   // likewise of the in-lists of a directed graph, or null
+  WB_POINTER(const void) tile;            // for each tile from `edges_from` on the vertex of its first edge
+  WB_POINTER(void) label;                 // an identifier for each vertex
+  WB_POINTER(const uint32_t) outside;     // [vertices]: the number that each vertex has outside, its first label; or null
+  WB_POINTER(uint64_t) best;              // [vertices]: the most frequent label so far and its count; all bits set between steps
+  WB_POINTER(void) table;                 // slots of the batch; all bits set between batches
+  WB_POINTER(wb_graph_counters) sums;
+  WB_POINTER(wb_graph_report) report;
+  uint64_t vertices;
+  uint64_t first;       // first vertex of the batch
+  uint64_t last;        // the vertex behind its last one
+  uint64_t edges_from;  // first edge of the first tile of the batch
+  uint64_t edges_to;    // the edge behind the last one of the batch
+  uint32_t label_bits;  // of a word of `best`
+  uint32_t backward;    // sweep the edges from the end
+} wb_cdlp;
+
+// --- strongly connected components -----------------------------------------------------------------------------------
+
+// Sums that a step reports. `least` of the counters is the word of the pivot, and all bits are set if there is none.
+enum wb_strong_sum {
+  WB_STRONG_ITEMS = 0,   // items of the next queue
+  WB_STRONG_FOUND = 1,   // vertices that got their component; of the last step, components
+  WB_STRONG_SCANNED = 2  // edges read
+};
+
+// Parameters of a step.
+typedef struct wb_strong {
+  WB_POINTER(const uint64_t) offset;     // [vertices + 1], of the direction in which the step walks
+  WB_POINTER(const uint64_t) in_offset;  // [vertices + 1] of the in-edges
+  WB_POINTER(void) root;                 // for each vertex a member of its component, or the largest identifier while there is none
+  WB_POINTER(void) group;                // for each vertex its colour in the round before
+  WB_POINTER(void) colour;               // an identifier for each vertex
+  WB_POINTER(uint32_t) stamp;            // [vertices]: the step for which a vertex was last queued
+  WB_POINTER(uint32_t) leaves;           // bitmap of vertices that an edge of their group leaves
+  WB_POINTER(uint32_t) entered;          // bitmap of vertices that an edge of their group enters
+  WB_POINTER(const void) queue;          // items to walk from
+  WB_POINTER(void) queue_next;           // items found
+  uint64_t items;                        // in `queue`
+  WB_POINTER(wb_graph_counters) sums;
+  WB_POINTER(wb_graph_report) report;
+  uint64_t vertices;
+  uint64_t pivot;        // the only vertex whose colour spreads, or `vertices` for all
+  uint32_t vertex_bits;  // of the word of the pivot
+  uint32_t round;        // number of the step, for `stamp`
+  uint32_t seed;         // of the order of the colours
+  uint32_t marks;        // not 0 if the step fills `leaves` and `entered`
+} wb_strong;
+
+// --- betweenness centrality ------------------------------------------------------------------------------------------
+
+// Sums that a step reports.
+enum wb_betweenness_sum {
+  WB_BETWEENNESS_ITEMS = 0,    // items of the next queue
+  WB_BETWEENNESS_FOUND = 1,    // vertices found
+  WB_BETWEENNESS_SCANNED = 2,  // edges read
+  WB_BETWEENNESS_OVERFLOW = 3  // edges to vertices whose number of paths is infinite
+};
+
+// Parameters of a step.
+typedef struct wb_betweenness {
+  WB_POINTER(const uint64_t) offset;  // [vertices + 1]
+  WB_POINTER(uint32_t) depth;         // [vertices]
+  WB_POINTER(double) paths;           // [vertices]: number of shortest paths from the source
+  WB_POINTER(double) dependency;      // [vertices]: of the source on each vertex
+  WB_POINTER(double) score;           // [vertices]: sum of the dependencies of all sources
+  WB_POINTER(const void) queue;       // items of a level
+  WB_POINTER(void) queue_next;        // items found
+  uint64_t items;                     // in `queue`
+  WB_POINTER(wb_graph_counters) sums;
+  WB_POINTER(wb_graph_report) report;
+  uint64_t vertices;
+  uint64_t source;
+  uint32_t level;  // depth of the neighbours that the step finds or sums over
+  uint32_t reserved;
+} wb_betweenness;
+
 #ifdef __cplusplus
 static_assert(sizeof(wb_graph_counters) == 64, "wb_graph_counters");
 static_assert(sizeof(wb_graph_report) == 64, "wb_graph_report");
@@ -343,4 +433,7 @@ static_assert(sizeof(wb_pagerank) == 104, "wb_pagerank");
 static_assert(sizeof(wb_triangles) == 88, "wb_triangles");
 static_assert(sizeof(wb_core) == 120, "wb_core");
 static_assert(sizeof(wb_clustering) == 128, "wb_clustering");
+static_assert(sizeof(wb_cdlp) == 128, "wb_cdlp");
+static_assert(sizeof(wb_strong) == 136, "wb_strong");
+static_assert(sizeof(wb_betweenness) == 104, "wb_betweenness");
 #endif

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "work.cuh"
+#include "walk.cuh"
 
 namespace warpbell {
 namespace graph {
@@ -100,29 +100,9 @@ template <class Id, class Weight, class Word, class Source> WB_FN void sssp_rela
   auto edges = source.open();
   run_reader<decltype(edges)> reader(edges);
   uint64_t scanned = 0, lowered = 0, least = ~uint64_t{0}, bad = 0;
-  const uint32_t turn = items_per_turn(p.near_items);
-  const uint64_t stride = static_cast<uint64_t>(warp::total()) * turn;
-  constexpr uint64_t ahead = session_traits<decltype(edges)>::stored && warp::width < 32 ? 16 : 0;
-  auto prefetch = [&](uint64_t at) {
-    const uint64_t k = at + warp::lane();
-    if (warp::lane() >= turn || k >= p.near_items) return;
-    const run r = run_of(queue[k], g.offset);
-    edges.prefetch(r.first, r.count);
-  };
-  const uint64_t begin = static_cast<uint64_t>(warp::index()) * turn;
-  if constexpr (ahead > 0) {
-    for (uint64_t i = 0; i < ahead; ++i) prefetch(begin + i * stride);
-  }
-  for (uint64_t at = begin; at < p.near_items; at += stride) {
-    if constexpr (ahead > 0) prefetch(at + ahead * stride);
-    const uint64_t k = at + warp::lane();
-    run r{0, 0};
-    Word base = 0;
-    if (warp::lane() < turn && k < p.near_items) {
-      const item<Id> it = queue[k];
-      base = order::load<order::relaxed>(&g.distance[it.vertex]);
-      if (g.is_current(it, base)) r = run_of(it, g.offset);
-    }
+  for_each_turn(edges, queue, p.near_items, g.offset, [&](bool has, item<Id> it, run r) {
+    const Word base = has ? order::load<order::relaxed>(&g.distance[it.vertex]) : Word{0};
+    if (has && !g.is_current(it, base)) r.count = 0;
     scanned += r.count;
     for_each_edge(edges, reader, r.first, r.count, base, [&](Word d, weighted<Id, Weight> e) {
       if (!is_valid_edge(edges, e.id, p.vertices, bad)) return;
@@ -138,7 +118,7 @@ template <class Id, class Weight, class Word, class Source> WB_FN void sssp_rela
         if (!(order::fetch_or<order::relaxed>(&g.in_far[e.id / 32], bit) & bit)) g.push_far(far, p.far_items, e.id);
       }
     });
-  }
+  });
   g.finish(p, scanned, lowered, least, bad);
 }
 

@@ -169,3 +169,5 @@ WB_TRIANGLES_EDGES(uint32_t, pointer_u32, warpbell::graph::pointer_source<uint32
 WB_TRIANGLES_EDGES(uint64_t, pointer_u64, warpbell::graph::pointer_source<uint64_t>)
 WB_TRIANGLES_EDGES(uint32_t, storage_u32, warpbell::array_ref<uint32_t>)
 WB_TRIANGLES_EDGES(uint64_t, storage_u64, warpbell::array_ref<uint64_t>)
+WB_PACKED_KERNELS(wb_triangles_order, wb_triangles, warpbell::graph::triangles_order<uint32_t>)
+WB_PACKED_KERNELS(wb_triangles_count, wb_triangles, warpbell::graph::triangles_count<uint32_t>)

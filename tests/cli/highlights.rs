@@ -48,6 +48,42 @@ fn the_largest_components_and_the_highest_ranks_are_named() {
     assert_eq!(report["results"]["highlights"], json!([{ "components": 2, "largest": largest }]));
     mentions(&run(&["cc", "--top", "1"]).0, &["\nlargest components 1: 5\n"]);
 
+    // Of the directed graph the triangle is one component.
+    let folder = folder();
+    let input = write(&folder, "small.el", GRAPH);
+    let text = succeeds(&["graph", "cc", &input, "--directed", "--strong", "-v"]);
+    mentions(
+        &text,
+        &["5 components in", "verified (Tarjan's algorithm)", "\nlargest components 3: 3, 1: 1, 2: 1, 10: 1, 20: 1\n"],
+    );
+    mentions(&run(&["cc", "--strong"]).0, &["2 components in", "verified (GAP rules)"]);
+
+    let (text, report) = run(&["bc", "--source", "1,20", "--top", "2", "-v"]);
+    mentions(&text, &["\nsources 1, 20   highest betweenness 2: 3.00, 3: 2.00\n", "2 sources", "verified (GAP rules)"]);
+    let highest = json!([
+        { "vertex": 2, "betweenness": 3.0, "share": 1.0 },
+        { "vertex": 3, "betweenness": 2.0, "share": 2.0 / 3.0 },
+    ]);
+    assert_eq!(report["results"]["highlights"], json!([{ "sources": [1, 20], "highest": highest }]));
+    let (_, report) = run(&["bc", "--all"]);
+    assert_eq!(report["results"]["highlights"][0]["sources"], Value::Null);
+    let (_, report) = run(&["bc"]);
+    assert_eq!(report["results"]["highlights"][0]["sources"].as_array().map(Vec::len), Some(4));
+
+    // Pairs exchange their labels in each iteration.
+    let (text, report) = run(&["cdlp"]);
+    mentions(
+        &text,
+        &[
+            "4 communities in 10 iterations",
+            "verified (Graphalytics rules)",
+            "\nlargest communities 2: 4, 1: 1, 10: 1, 20: 1\n",
+        ],
+    );
+    let largest = &report["results"]["highlights"][0]["largest"][0];
+    assert_eq!((&largest["label"], &largest["vertices"]), (&json!(2), &json!(4)));
+    assert_eq!(report["results"]["runs"][0]["rules"], "Graphalytics rules");
+
     let (text, report) = run(&["pagerank", "--top", "1"]);
     mentions(&text, &["\nhighest ranks 3: "]);
     let highest = report["results"]["highlights"][0]["highest"].as_array().unwrap();

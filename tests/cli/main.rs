@@ -34,6 +34,7 @@ mod shmem;
 mod stored;
 mod stored_graphs;
 mod stream;
+mod suites;
 mod tables;
 mod terminal;
 #[path = "../common/tree.rs"]

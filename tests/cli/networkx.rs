@@ -36,6 +36,24 @@ fn check(expected: &Value, input: &[&str]) {
         assert!((found - wanted).abs() < 1e-9, "{found} {wanted}");
     }
 
+    let strong = highlight(&[&["cc", "--strong"], input].concat());
+    let sizes: Vec<Value> = strong["largest"].as_array().unwrap().iter().map(pair("component", "vertices")).collect();
+    assert_eq!((&strong["components"], &json!(sizes)), (&expected["strong"]["count"], &expected["strong"]["largest"]));
+
+    let cdlp = highlight(&[&["cdlp"], input].concat());
+    let sizes: Vec<Value> = cdlp["largest"].as_array().unwrap().iter().map(pair("label", "vertices")).collect();
+    assert_eq!((&cdlp["communities"], &json!(sizes)), (&expected["cdlp"]["count"], &expected["cdlp"]["largest"]));
+
+    let sources: Vec<String> = expected["bc"]["sources"].as_array().unwrap().iter().map(in_table).collect();
+    let scores = highlight(&[&["bc"], input, &["--source", &sources.join(",")]].concat());
+    let (scores, wanted) = (scores["highest"].as_array().unwrap(), expected["bc"]["highest"].as_array().unwrap());
+    assert_eq!(scores.len(), wanted.len());
+    for (found, wanted) in scores.iter().zip(wanted) {
+        // Scores that differ in rounding alone may have changed places.
+        let [found, wanted] = [&found["betweenness"], &wanted[1]].map(|s| s.as_f64().unwrap());
+        assert!((found - wanted).abs() < 1e-9 * wanted.max(1.0), "{found} {wanted}");
+    }
+
     if let Some(paths) = expected.get("sssp") {
         let sssp = highlight(&[&["sssp"], input, &["--source", &source]].concat());
         let reached = sssp["histogram"].as_array().unwrap().iter().map(|r| r["vertices"].as_u64().unwrap()).sum();

@@ -285,7 +285,7 @@ fn ranks_of_different_graphs_or_options_name_the_difference() {
 fn algorithms_of_one_process_are_no_ranks() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
-    for algorithm in ["cc", "pagerank", "sssp"] {
+    for algorithm in ["bc", "cc", "cdlp", "pagerank", "sssp"] {
         let (code, err) = fails(&["-n", "2"], &rank(&format!("graph {algorithm} kron:6 --out {}", out.display())));
         assert_eq!(code, 2, "{err}");
         assert!(err.contains(&format!("graph {algorithm} runs in one process")) && err.contains("2 ranks"), "{err}");

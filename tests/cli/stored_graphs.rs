@@ -67,11 +67,12 @@ fn all_algorithms_write_the_same_files_as_from_the_text() {
 fn results_of_a_stored_graph_are_verified_on_request() {
     let image = Image::of("graph");
     image.import("kron:8", "kron", &["--weights", "reals", "--page-checksums"]);
-    for algorithm in ["bfs", "cc", "pagerank", "sssp"] {
+    for algorithm in ["bc", "bfs", "cc", "cdlp", "pagerank", "sssp"] {
+        let verified = if algorithm == "cdlp" { "verified (Graphalytics rules)" } else { "verified (GAP rules)" };
         let run = |more: &[&str]| succeeds(&image.args(&[algorithm, "stored:kron"], more));
         mentions(&run(&[]), &["not verified", "graphs.img"]);
-        mentions(&run(&["--verify"]), &["verified (GAP rules)", "bytes/edge"]);
-        mentions(&run(&["--verify", "--edges", "pinned"]), &["verified (GAP rules)", "edges in pinned memory"]);
+        mentions(&run(&["--verify"]), &[verified, "bytes/edge"]);
+        mentions(&run(&["--verify", "--edges", "pinned"]), &[verified, "edges in pinned memory"]);
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use warpbell::args;
 use warpbell::engine::{Engine, EngineError, Grid, Image, Outcome, Run, RunError, Stream, abi};
 use warpbell::graph::partition::{PartitionedBfs, PartitionedGraph};
-use warpbell::graph::{Bfs, Components, Csr, CsrOptions, Graph, PageRank, Placement, Sssp};
+use warpbell::graph::{Betweenness, Bfs, Cdlp, Components, Csr, CsrOptions, Graph, PageRank, Placement, Sssp};
 use warpbell::memory::Place;
 use warpbell::shmem::{Team, World};
 use warpbell::storage::{Array, Cache, Drive, LandingChoice, OverwritePolicy, Volume};
@@ -67,6 +67,8 @@ const _: () = {
     is_owned::<Graph>();
     is_owned::<Bfs>();
     is_owned::<Sssp>();
+    is_owned::<Betweenness>();
+    is_owned::<Cdlp>();
     is_owned::<PageRank>();
     is_owned::<Components>();
     is_owned::<PartitionedGraph>();

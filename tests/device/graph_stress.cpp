@@ -8,11 +8,14 @@
 #include <random>
 #include <vector>
 
+#include "../../kernels/graph/betweenness.cu"
 #include "../../kernels/graph/bfs.cu"
+#include "../../kernels/graph/cdlp.cu"
 #include "../../kernels/graph/components.cu"
 #include "../../kernels/graph/pagerank.cu"
 #include "../../kernels/graph/queue.cu"
 #include "../../kernels/graph/sssp.cu"
+#include "../../kernels/graph/strong.cu"
 #include "check.h"
 #include "controller.h"
 
@@ -253,6 +256,168 @@ void components(sample& g) {
   CHECK(label == expected);
 }
 
+// Propagates labels, in two batches of vertices.
+void labels(sample& g) {
+  std::vector<uint32_t> label(g.vertices), expected(g.vertices);
+  std::vector<uint64_t> best(g.vertices);
+  std::vector<graph::label_slot<uint32_t>> table(2 * g.list.size());
+  wb_cdlp p{};
+  p.offset = p.out_offset = at(g.offset), p.label = at(label), p.best = at(best), p.table = at(table), p.sums = at(g.sums);
+  p.report = at(g.report), p.vertices = g.vertices, p.label_bits = 32;
+  model::run(warps, [&] { wb_cdlp_start_u32(p); });
+  for (uint32_t v = 0; v < g.vertices; ++v) expected[v] = v;
+  for (uint32_t iteration = 0; iteration < 3; ++iteration) {
+    p.backward = iteration % 2;
+    for (const uint64_t end : {g.vertices / 3, g.vertices}) {
+      p.first = end == g.vertices ? g.vertices / 3 : 0, p.last = end;
+      const uint64_t tile = g.offset[p.first] / piece_edges;
+      p.tile = at(g.tile) + tile, p.edges_from = tile * piece_edges, p.edges_to = g.offset[end];
+      std::fill(table.begin(), table.end(), graph::label_slot<uint32_t>{~0u, ~0u});
+      model::run(warps, [&] { wb_cdlp_count_pointer_u32(p, g.edges()); });
+    }
+    model::run(warps, [&] { wb_cdlp_apply_u32(p); });
+    std::vector<uint32_t> next = expected;
+    for (uint32_t v = 0; v < g.vertices; ++v) {
+      std::vector<uint32_t> around;
+      for (uint64_t i = g.offset[v]; i < g.offset[v + 1]; ++i) {
+        if (g.list[i] != v) around.push_back(expected[g.list[i]]);
+      }
+      std::sort(around.begin(), around.end());
+      for (size_t i = 0, most = 0, count = 0; i < around.size(); ++i) {
+        count = i && around[i] == around[i - 1] ? count + 1 : 1;
+        if (count > most) most = count, next[v] = around[i];
+      }
+    }
+    expected = next;
+    CHECK(label == expected);
+  }
+  model::run(warps, [&] { wb_cdlp_mark_u32(p); });
+  model::run(warps, [&] { wb_cdlp_labels(p); });
+  std::sort(expected.begin(), expected.end());
+  CHECK(g.report.sum[WB_CDLP_LABELS] == static_cast<uint64_t>(std::unique(expected.begin(), expected.end()) - expected.begin()));
+}
+
+// Finds strongly connected components of the edges that lead upwards, and of every seventh vertex's others.
+void strong(sample& g) {
+  std::vector<uint64_t> out_offset(g.vertices + 1), in_offset(g.vertices + 1);
+  std::vector<std::vector<uint32_t>> out(g.vertices), in(g.vertices);
+  for (uint32_t v = 0; v < g.vertices; ++v) {
+    for (uint64_t i = g.offset[v]; i < g.offset[v + 1]; ++i) {
+      const uint32_t n = g.list[i];
+      if (n > v || v % 7 == 0) out[v].push_back(n), in[n].push_back(v);
+    }
+  }
+  const auto flat = [&](const std::vector<std::vector<uint32_t>>& lists, std::vector<uint64_t>& offset) {
+    std::vector<uint32_t> list;
+    for (uint64_t v = 0; v < g.vertices; ++v) {
+      list.insert(list.end(), lists[v].begin(), lists[v].end());
+      offset[v + 1] = list.size();
+    }
+    return list;
+  };
+  const std::vector<uint32_t> out_list = flat(out, out_offset), in_list = flat(in, in_offset);
+  std::vector<uint32_t> root(g.vertices), group(g.vertices), colour(g.vertices), stamp(g.vertices), leaves(g.isolated.size());
+  std::vector<uint32_t> entered(g.isolated.size());
+  std::vector<queue_item> queue[2];
+  for (auto& q : queue) q.resize(g.queue_items());
+  wb_strong p{};
+  p.offset = at(out_offset), p.in_offset = at(in_offset), p.root = at(root), p.group = at(group), p.colour = at(colour);
+  p.stamp = at(stamp), p.leaves = at(leaves), p.entered = at(entered), p.sums = at(g.sums), p.report = at(g.report);
+  p.vertices = g.vertices, p.vertex_bits = 32;
+  uint64_t open = g.vertices;
+  model::run(warps, [&] { wb_strong_start_u32(p); });
+  open -= g.report.sum[WB_STRONG_FOUND];
+  p.pivot = g.report.least == ~0ull ? g.vertices : g.report.least & 0xffffffffu;
+  while (open) {
+    uint32_t now = 0;
+    p.offset = at(out_offset), p.queue_next = at(queue[0]), p.marks = p.pivot == g.vertices;
+    model::run(warps, [&] { wb_strong_begin_u32(p); });
+    for (; (p.items = g.report.sum[WB_STRONG_ITEMS]); p.marks = 0) {
+      p.queue = at(queue[now]), p.queue_next = at(queue[1 - now]);
+      model::run(warps, [&] { wb_strong_spread_pointer_u32(p, {out_list.data()}); });
+      now = 1 - now, ++p.round;
+    }
+    p.offset = at(in_offset), p.queue_next = at(queue[now]);
+    model::run(warps, [&] { wb_strong_roots_u32(p); });
+    for (open -= g.report.sum[WB_STRONG_FOUND]; (p.items = g.report.sum[WB_STRONG_ITEMS]); open -= g.report.sum[WB_STRONG_FOUND]) {
+      p.queue = at(queue[now]), p.queue_next = at(queue[1 - now]);
+      model::run(warps, [&] { wb_strong_gather_pointer_u32(p, {in_list.data()}); });
+      now = 1 - now;
+    }
+    p.pivot = g.vertices, ++p.seed;
+  }
+  model::run(warps, [&] { wb_strong_clear_u32(p); });
+  model::run(warps, [&] { wb_strong_least_u32(p); });
+  model::run(warps, [&] { wb_strong_label_u32(p); });
+  // A vertex and its label reach each other, and no smaller vertex does.
+  const auto reached_from = [&](uint32_t v, const std::vector<std::vector<uint32_t>>& lists) {
+    std::vector<bool> seen(g.vertices);
+    std::vector<uint32_t> todo{v};
+    for (seen[v] = true; !todo.empty();) {
+      const uint32_t u = todo.back();
+      todo.pop_back();
+      for (const uint32_t n : lists[u]) {
+        if (!seen[n]) seen[n] = true, todo.push_back(n);
+      }
+    }
+    return seen;
+  };
+  std::vector<uint32_t> expected(g.vertices, ~0u);
+  for (uint32_t v = 0; v < g.vertices; ++v) {
+    if (expected[v] != ~0u) continue;
+    const auto ahead = reached_from(v, out), behind = reached_from(v, in);
+    for (uint32_t u = v; u < g.vertices; ++u) {
+      if (ahead[u] && behind[u]) expected[u] = v;
+    }
+  }
+  CHECK(root == expected);
+}
+
+// Sums the dependencies of a source.
+void dependencies(sample& g, uint64_t source) {
+  std::vector<uint32_t> depth(g.vertices);
+  std::vector<double> paths(g.vertices), dependency(g.vertices), score(g.vertices);
+  std::vector<queue_item> queue(g.queue_items());
+  std::vector<std::pair<uint64_t, uint64_t>> levels;
+  wb_betweenness p{};
+  p.offset = at(g.offset), p.depth = at(depth), p.paths = at(paths), p.dependency = at(dependency), p.score = at(score);
+  p.sums = at(g.sums), p.report = at(g.report), p.vertices = g.vertices, p.source = source, p.queue_next = at(queue);
+  model::run(warps, [&] { wb_betweenness_start_u32(p); });
+  uint64_t end = 0;
+  while ((p.items = g.report.sum[WB_BETWEENNESS_ITEMS])) {
+    levels.push_back({end, p.items});
+    p.queue = at(queue) + end, p.queue_next = at(queue) + end + p.items, p.level = static_cast<uint32_t>(levels.size());
+    model::run(warps, [&] { wb_betweenness_forward_pointer_u32(p, g.edges()); });
+    end += p.items;
+  }
+  for (p.level = static_cast<uint32_t>(levels.size()); p.level; --p.level) {
+    p.queue = at(queue) + levels[p.level - 1].first, p.items = levels[p.level - 1].second;
+    model::run(warps, [&] { wb_betweenness_back_pointer_u32(p, g.edges()); });
+  }
+  // Pairs of vertices that are equally far lie on no path together, so any order of depths serves.
+  std::vector<uint32_t> order;
+  std::vector<double> ways(g.vertices), sums(g.vertices);
+  for (uint32_t v = 0; v < g.vertices; ++v) {
+    if (depth[v] != ~0u) order.push_back(v);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return depth[a] < depth[b]; });
+  ways[source] = 1;
+  const auto each = [&](uint32_t v, auto f) {
+    for (uint64_t i = g.offset[v]; i < g.offset[v + 1]; ++i) {
+      if (depth[g.list[i]] == depth[v] + 1) f(g.list[i]);
+    }
+  };
+  for (const uint32_t v : order) each(v, [&](uint32_t n) { ways[n] += ways[v]; });
+  for (size_t i = order.size(); i--;) {
+    const uint32_t v = order[i];
+    each(v, [&](uint32_t n) { sums[v] += ways[v] / ways[n] * (1 + sums[n]); });
+    const double apart = v == source ? score[v] : score[v] - sums[v];
+    CHECK(apart < 1e-6 * (1 + sums[v]) && -apart < 1e-6 * (1 + sums[v]));
+  }
+  const auto expected = dijkstra(g, source, [](edge) { return 1; });
+  for (uint64_t v = 0; v < g.vertices; ++v) CHECK(depth[v] == static_cast<uint32_t>(expected[v]));
+}
+
 void ranks(sample& g) {
   std::vector<double> rank(g.vertices), sum(g.vertices), contribution(g.vertices);
   wb_pagerank p{};
@@ -323,6 +488,9 @@ int main(int argc, char** argv) {
       ranks(g);
       for (uint64_t delta : {20, 100000}) distances(g, seed * 5, delta);
     }
+    strong(g);
+    labels(g);
+    dependencies(g, seed * 7);
   }
   std::printf("graph stress: width %u: ok\n", warp::width);
 }

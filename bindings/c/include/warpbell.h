@@ -1014,9 +1014,9 @@ typedef struct wb_components_options {
    */
   uint32_t rounds;
   /**
-   * Zero.
+   * 1 finds strongly connected components: vertices that reach each other along the direction of the edges.
    */
-  uint32_t reserved;
+  uint32_t strong;
   /**
    * Share of a sample that has to be in one component before the others are read completely, up to 1; 0 for 0.5.
    */
@@ -1026,6 +1026,46 @@ typedef struct wb_components_options {
    */
   double kernel_seconds;
 } wb_components_options;
+
+/**
+ * Options of `wb_cdlp`. All fields but `size` may be zero.
+ */
+typedef struct wb_cdlp_options {
+  /**
+   * `sizeof(wb_cdlp_options)`.
+   */
+  size_t size;
+  /**
+   * Bytes of the work space in the engine's memory; 0 for 16 MiB. It is larger if the longest list needs that.
+   */
+  uint64_t work_space;
+  /**
+   * Iterations at most; 0 for 10.
+   */
+  uint32_t iterations;
+  /**
+   * Zero.
+   */
+  uint32_t reserved;
+  /**
+   * Limit of one kernel; 0 for the default.
+   */
+  double kernel_seconds;
+} wb_cdlp_options;
+
+/**
+ * Options of `wb_betweenness`. All fields but `size` may be zero.
+ */
+typedef struct wb_betweenness_options {
+  /**
+   * `sizeof(wb_betweenness_options)`.
+   */
+  size_t size;
+  /**
+   * Limit of one kernel; 0 for the default.
+   */
+  double kernel_seconds;
+} wb_betweenness_options;
 
 /**
  * Options of `wb_pagerank`. All fields but `size` may be zero.
@@ -1397,6 +1437,8 @@ typedef struct wb_report {
   /**
    * Levels of a search, iterations of PageRank, phases of components, ranges of distances of shortest paths, levels of a
    * k-core decomposition, steps of a count of triangles or of arcs between neighbours.
+   * Levels of a search, iterations of PageRank and label propagation, phases of components, ranges of distances of shortest paths,
+   * sources of betweenness centrality.
    */
   uint64_t steps;
   /**
@@ -1408,7 +1450,7 @@ typedef struct wb_report {
    */
   uint64_t reached;
   /**
-   * Connected components.
+   * Connected components, or communities of label propagation.
    */
   uint64_t components;
   /**
@@ -2087,13 +2129,42 @@ wb_code wb_bfs(const struct wb_graph_t *graph,
 
 /**
  * Labels every vertex with the smallest vertex of its component. Components of a directed graph are the weakly connected
- * ones.
+ * ones, unless `wb_components_options.strong` is 1.
  *
  * @param options Options, or null for the defaults.
  * @param label Receives the labels, of type `WB_U32` or `WB_U64`.
  * @return As `wb_bfs`.
  */
 wb_code wb_components(const struct wb_graph_t *graph, const struct wb_components_options *options, struct wb_values_t **label);
+
+/**
+ * Detects communities by synchronous label propagation (CDLP of LDBC Graphalytics). Each vertex starts with its own number as
+ * its label, and takes the most frequent label of its neighbours in each iteration, of several the smallest. In a directed
+ * graph in- and out-neighbours count, and a vertex that is both counts twice. The run ends earlier if no label changes.
+ *
+ * @param options Options, or null for the defaults.
+ * @param label Receives the labels, of type `WB_U32` or `WB_U64`: numbers of vertices. `wb_report.components` is the number of
+ *   communities.
+ * @return As `wb_bfs`.
+ */
+wb_code wb_cdlp(const struct wb_graph_t *graph, const struct wb_cdlp_options *options, struct wb_values_t **label);
+
+/**
+ * Sums the dependencies of sources on every vertex, by Brandes' algorithm. The score of v is the sum, over the sources s and all
+ * vertices t that differ from v, of the share of the shortest paths from s to t on which v lies. Paths are counted in edges. The
+ * sums are not normalised; with all vertices as sources, an undirected graph has each pair of ends twice.
+ *
+ * @param sources The sources, vertices from 0; null for all vertices.
+ * @param count Number of sources; not read for all vertices.
+ * @param options Options, or null for the defaults.
+ * @param score Receives the scores, of type `WB_F64`.
+ * @return As `wb_bfs`; `WB_ERR_INPUT` if more than 1.8e308 shortest paths lead to a vertex.
+ */
+wb_code wb_betweenness(const struct wb_graph_t *graph,
+                       const uint64_t *sources,
+                       size_t count,
+                       const struct wb_betweenness_options *options,
+                       struct wb_values_t **score);
 
 /**
  * Ranks every vertex by PageRank. The ranks sum to 1.

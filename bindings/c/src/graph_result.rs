@@ -1,5 +1,5 @@
-//! Graph algorithms: breadth-first search, connected components, PageRank, triangles, clustering coefficients, cores, shortest
-//! paths.
+//! Graph algorithms: breadth-first search, connected components, label propagation, PageRank, betweenness centrality,
+//! triangles, clustering coefficients, cores, shortest paths.
 
 use crate::engine::as_json;
 use crate::error::{Error, guard, wb_code};
@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use warpbell::graph::{
-    Bfs, BfsOptions, BucketReport, Clustering, Components, ComponentsOptions, CoreReport, Cores, CountReport,
-    GraphOnEngine, IterationReport, LevelReport, PageRank, PageRankOptions, PhaseReport, Sssp, SsspOptions, Triangles,
-    VertexValues,
+    Betweenness, Bfs, BfsOptions, BrandesReport, BucketReport, Cdlp, CdlpOptions, Clustering, Components,
+    ComponentsOptions, CoreReport, Cores, CountReport, GraphOnEngine, IterationReport, LevelReport, PageRank,
+    PageRankOptions, PhaseReport, PropagationReport, Sssp, SsspOptions, Triangles, VertexValues,
 };
 use warpbell::storage::Stats;
 
@@ -49,8 +49,8 @@ pub struct wb_components_options {
     pub size: usize,
     /// Rounds at most that link one neighbour of every vertex; 0 for 2.
     pub rounds: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// 1 finds strongly connected components: vertices that reach each other along the direction of the edges.
+    pub strong: u32,
     /// Share of a sample that has to be in one component before the others are read completely, up to 1; 0 for 0.5.
     pub giant: f64,
     /// Limit of one kernel; 0 for the default.
@@ -60,6 +60,42 @@ pub struct wb_components_options {
 // SAFETY: numbers; the size comes first.
 unsafe impl Options for wb_components_options {
     const NAME: &str = "wb_components_options";
+}
+
+/// Options of `wb_betweenness`. All fields but `size` may be zero.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct wb_betweenness_options {
+    /// `sizeof(wb_betweenness_options)`.
+    pub size: usize,
+    /// Limit of one kernel; 0 for the default.
+    pub kernel_seconds: f64,
+}
+
+// SAFETY: numbers; the size comes first.
+unsafe impl Options for wb_betweenness_options {
+    const NAME: &str = "wb_betweenness_options";
+}
+
+/// Options of `wb_cdlp`. All fields but `size` may be zero.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct wb_cdlp_options {
+    /// `sizeof(wb_cdlp_options)`.
+    pub size: usize,
+    /// Bytes of the work space in the engine's memory; 0 for 16 MiB. It is larger if the longest list needs that.
+    pub work_space: u64,
+    /// Iterations at most; 0 for 10.
+    pub iterations: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Limit of one kernel; 0 for the default.
+    pub kernel_seconds: f64,
+}
+
+// SAFETY: numbers; the size comes first.
+unsafe impl Options for wb_cdlp_options {
+    const NAME: &str = "wb_cdlp_options";
 }
 
 /// Options of `wb_pagerank`. All fields but `size` may be zero.
@@ -204,7 +240,7 @@ pub unsafe extern "C" fn wb_bfs(
 }
 
 /// Labels every vertex with the smallest vertex of its component. Components of a directed graph are the weakly connected
-/// ones.
+/// ones, unless `wb_components_options.strong` is 1.
 ///
 /// @param options Options, or null for the defaults.
 /// @param label Receives the labels, of type `WB_U32` or `WB_U64`.
@@ -218,7 +254,7 @@ pub unsafe extern "C" fn wb_components(
     guard(|| {
         label.check("label")?;
         let given = options.read()?;
-        let mut chosen = ComponentsOptions::default();
+        let mut chosen = ComponentsOptions::default().strong(given.strong != 0);
         if given.rounds != 0 {
             chosen = chosen.rounds(given.rounds);
         }
@@ -240,6 +276,88 @@ pub unsafe extern "C" fn wb_components(
         let report = wb_report { components: found.components, ..Default::default() };
         let facts = facts(found.elapsed, found.io.as_ref(), &steps, scanned, report)?;
         label.give(handle(found.label, &facts))
+    })
+}
+
+/// Detects communities by synchronous label propagation (CDLP of LDBC Graphalytics). Each vertex starts with its own number as
+/// its label, and takes the most frequent label of its neighbours in each iteration, of several the smallest. In a directed
+/// graph in- and out-neighbours count, and a vertex that is both counts twice. The run ends earlier if no label changes.
+///
+/// @param options Options, or null for the defaults.
+/// @param label Receives the labels, of type `WB_U32` or `WB_U64`: numbers of vertices. `wb_report.components` is the number of
+///   communities.
+/// @return As `wb_bfs`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_cdlp(
+    graph: In<wb_graph_t>,
+    options: In<wb_cdlp_options>,
+    label: Out<*mut wb_values_t>,
+) -> wb_code {
+    guard(|| {
+        label.check("label")?;
+        let given = options.read()?;
+        let mut chosen = CdlpOptions::default();
+        if given.iterations != 0 {
+            chosen = chosen.iterations(given.iterations);
+        }
+        if given.work_space != 0 {
+            chosen = chosen.work_space(given.work_space);
+        }
+        let graph = limited(graph, given.kernel_seconds)?;
+        let found = Cdlp::new(&graph, &chosen)?.run_on_device()?;
+        let step = |i: &PropagationReport| {
+            json!({
+                "iteration": i.iteration, "changed": i.changed, "scanned": i.scanned,
+                "elapsed_seconds": i.elapsed.as_secs_f64(),
+            })
+        };
+        let steps: Vec<_> = found.iterations.iter().map(step).collect();
+        let scanned = found.iterations.iter().map(|i| i.scanned).sum();
+        let report = wb_report { components: found.communities, ..Default::default() };
+        let facts = facts(found.elapsed, found.io.as_ref(), &steps, scanned, report)?;
+        label.give(handle(found.label, &facts))
+    })
+}
+
+/// Sums the dependencies of sources on every vertex, by Brandes' algorithm. The score of v is the sum, over the sources s and all
+/// vertices t that differ from v, of the share of the shortest paths from s to t on which v lies. Paths are counted in edges. The
+/// sums are not normalised; with all vertices as sources, an undirected graph has each pair of ends twice.
+///
+/// @param sources The sources, vertices from 0; null for all vertices.
+/// @param count Number of sources; not read for all vertices.
+/// @param options Options, or null for the defaults.
+/// @param score Receives the scores, of type `WB_F64`.
+/// @return As `wb_bfs`; `WB_ERR_INPUT` if more than 1.8e308 shortest paths lead to a vertex.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_betweenness(
+    graph: In<wb_graph_t>,
+    sources: In<u64>,
+    count: usize,
+    options: In<wb_betweenness_options>,
+    score: Out<*mut wb_values_t>,
+) -> wb_code {
+    guard(|| {
+        score.check("score")?;
+        let given = options.read()?;
+        let graph = limited(graph, given.kernel_seconds)?;
+        let all: Vec<u64>;
+        let chosen = if sources.is_null() {
+            all = (0..graph.vertices()).collect();
+            &all[..]
+        } else {
+            sources.list(count, "sources")?
+        };
+        let found = Betweenness::new(&graph)?.run_on_device(chosen)?;
+        let step = |s: &BrandesReport| {
+            json!({
+                "source": s.source, "reached": s.reached, "levels": s.levels, "scanned": s.scanned,
+                "elapsed_seconds": s.elapsed.as_secs_f64(),
+            })
+        };
+        let steps: Vec<_> = found.sources.iter().map(step).collect();
+        let scanned = found.sources.iter().map(|s| s.scanned).sum();
+        let facts = facts(found.elapsed, found.io.as_ref(), &steps, scanned, wb_report::default())?;
+        score.give(handle(found.score, &facts))
     })
 }
 

@@ -33,14 +33,14 @@ pub struct wb_report {
     pub size: usize,
     /// Wall-clock time in seconds.
     pub elapsed_seconds: f64,
-    /// Levels of a search, iterations of PageRank, phases of components, ranges of distances of shortest paths, levels of a
-    /// k-core decomposition, steps of a count of triangles or of arcs between neighbours.
+    /// Levels of a search, iterations of PageRank and label propagation, phases of components, ranges of distances of shortest paths,
+    /// sources of betweenness centrality, levels of a k-core decomposition, steps of a count of triangles or of arcs between neighbours.
     pub steps: u64,
     /// Edges inspected.
     pub scanned: u64,
     /// Vertices that a breadth-first search reached, including the source.
     pub reached: u64,
-    /// Connected components.
+    /// Connected components, or communities of label propagation.
     pub components: u64,
     /// 1 if PageRank reached the tolerance, or had none.
     pub converged: u64,

@@ -5,7 +5,8 @@ use crate::call::{self, Shared};
 use crate::engine::{Engine, as_python};
 use crate::error::Failure;
 use crate::graph_results::{
-    BfsResult, ClusteringResult, ComponentsResult, CoresResult, PageRankResult, SsspResult, TrianglesResult,
+    BetweennessResult, BfsResult, CdlpResult, ClusteringResult, ComponentsResult, CoresResult, PageRankResult,
+    SsspResult, TrianglesResult,
 };
 use crate::held::Held;
 use crate::host_array::Source;
@@ -21,9 +22,9 @@ use warpbell::engine;
 use warpbell::graph::import::{ColumnNames, Notice, Precision};
 use warpbell::graph::stored::{self, GraphToStore};
 use warpbell::graph::{
-    Bfs, BfsOptions, Clustering, Components, ComponentsOptions, Cores, Csr, GraphOnEngine, IdKind, Ids, Input,
-    LoadOptions, Neighbours, Orientation, PageRank, PageRankOptions, Placement, PlacementOptions, Sssp, SsspOptions,
-    Stage, Triangles, WeightMode, Weights,
+    Betweenness, Bfs, BfsOptions, Cdlp, CdlpOptions, Clustering, Components, ComponentsOptions, Cores, Csr,
+    GraphOnEngine, IdKind, Ids, Input, LoadOptions, Neighbours, Orientation, PageRank, PageRankOptions, Placement,
+    PlacementOptions, Sssp, SsspOptions, Stage, Triangles, WeightMode, Weights,
 };
 
 /// A graph near the kernels, or with its edges on storage.
@@ -474,10 +475,28 @@ impl Graph {
         BfsResult::new(py, found, &self.shared)
     }
 
-    /// Connected components: of a directed graph the weak ones.
-    fn cc(&self, py: Python<'_>) -> PyResult<ComponentsResult> {
-        let found = self.call(py, |graph| Components::new(graph, &ComponentsOptions::default())?.run_on_device())?;
+    /// Betweenness centrality: the sums of the dependencies of ``sources``, or of all vertices. The sums are not normalised.
+    #[pyo3(signature = (sources = None))]
+    fn bc(&self, py: Python<'_>, sources: Option<Vec<u64>>) -> PyResult<BetweennessResult> {
+        let sources = sources.unwrap_or_else(|| (0..self.graph.vertices()).collect());
+        let found = self.call(py, move |graph| Betweenness::new(graph)?.run_on_device(&sources))?;
+        BetweennessResult::new(py, found, &self.shared)
+    }
+
+    /// Connected components: of a directed graph the weak ones, or with ``strong`` the strongly connected ones.
+    #[pyo3(signature = (*, strong = false))]
+    fn cc(&self, py: Python<'_>, strong: bool) -> PyResult<ComponentsResult> {
+        let options = ComponentsOptions::default().strong(strong);
+        let found = self.call(py, move |graph| Components::new(graph, &options)?.run_on_device())?;
         ComponentsResult::new(py, found, &self.shared)
+    }
+
+    /// Communities by synchronous label propagation (CDLP of LDBC Graphalytics). The run ends earlier if no label changes.
+    #[pyo3(signature = (*, iterations = 10))]
+    fn cdlp(&self, py: Python<'_>, iterations: u32) -> PyResult<CdlpResult> {
+        let options = CdlpOptions::default().iterations(iterations);
+        let found = self.call(py, move |graph| Cdlp::new(graph, &options)?.run_on_device())?;
+        CdlpResult::new(py, found, &self.shared)
     }
 
     /// PageRank. The run ends when the changes of all ranks in an iteration sum to less than ``tolerance``.

@@ -5,8 +5,8 @@ use crate::tensor::{Memory, Tensor};
 use pyo3::prelude::*;
 use std::sync::Arc;
 use warpbell::graph::{
-    BfsOnEngine, ClusteringOnEngine, ComponentsOnEngine, CoresOnEngine, PageRankOnEngine, SsspOnEngine,
-    TrianglesOnEngine, VertexValues,
+    BetweennessOnEngine, BfsOnEngine, CdlpOnEngine, ClusteringOnEngine, ComponentsOnEngine, CoresOnEngine,
+    PageRankOnEngine, SsspOnEngine, TrianglesOnEngine, VertexValues,
 };
 use warpbell::storage::ElementType;
 
@@ -28,6 +28,34 @@ fn signed(values: &VertexValues) -> Option<ElementType> {
         ElementType::U32 if values.len() <= i32::MAX as usize => Some(ElementType::I32),
         ElementType::U64 => Some(ElementType::I64),
         _ => None,
+    }
+}
+
+/// Betweenness centrality.
+#[pyclass(frozen, module = "warpbell")]
+pub(crate) struct BetweennessResult {
+    /// Score of each vertex: the sum of the dependencies of all sources on it.
+    #[pyo3(get)]
+    score: Py<Tensor>,
+    /// Number of sources.
+    #[pyo3(get)]
+    sources: usize,
+    /// Time in seconds.
+    #[pyo3(get)]
+    elapsed: f64,
+}
+
+impl BetweennessResult {
+    pub(crate) fn new(py: Python<'_>, found: BetweennessOnEngine, shared: &Arc<Shared>) -> PyResult<Self> {
+        let score = tensor(py, found.score, None, shared)?;
+        Ok(Self { score, sources: found.sources.len(), elapsed: found.elapsed.as_secs_f64() })
+    }
+}
+
+#[pymethods]
+impl BetweennessResult {
+    fn __repr__(&self) -> String {
+        format!("BetweennessResult({} sources, {:.6} s)", self.sources, self.elapsed)
     }
 }
 
@@ -101,6 +129,40 @@ impl ComponentsResult {
 impl ComponentsResult {
     fn __repr__(&self) -> String {
         format!("ComponentsResult({} components, {:.6} s)", self.components, self.elapsed)
+    }
+}
+
+/// Communities of label propagation.
+#[pyclass(frozen, module = "warpbell")]
+pub(crate) struct CdlpResult {
+    /// Label of each vertex: the number of the vertex whose label it was at the start.
+    #[pyo3(get)]
+    label: Py<Tensor>,
+    /// Number of communities, that is, of different labels.
+    #[pyo3(get)]
+    communities: u64,
+    /// Number of iterations.
+    #[pyo3(get)]
+    iterations: usize,
+    /// Time in seconds.
+    #[pyo3(get)]
+    elapsed: f64,
+}
+
+impl CdlpResult {
+    pub(crate) fn new(py: Python<'_>, found: CdlpOnEngine, shared: &Arc<Shared>) -> PyResult<Self> {
+        let as_type = signed(&found.label);
+        let label = tensor(py, found.label, as_type, shared)?;
+        let (communities, iterations) = (found.communities, found.iterations.len());
+        Ok(Self { label, communities, iterations, elapsed: found.elapsed.as_secs_f64() })
+    }
+}
+
+#[pymethods]
+impl CdlpResult {
+    fn __repr__(&self) -> String {
+        let (communities, iterations) = (self.communities, self.iterations);
+        format!("CdlpResult({communities} communities, {iterations} iterations, {:.6} s)", self.elapsed)
     }
 }
 

@@ -76,7 +76,9 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<scratch::TableScratch>()?;
     m.add_class::<prefetch::Prefetch>()?;
     m.add_class::<graph::Graph>()?;
+    m.add_class::<graph_results::BetweennessResult>()?;
     m.add_class::<graph_results::BfsResult>()?;
+    m.add_class::<graph_results::CdlpResult>()?;
     m.add_class::<graph_results::ComponentsResult>()?;
     m.add_class::<graph_results::ClusteringResult>()?;
     m.add_class::<graph_results::CoresResult>()?;

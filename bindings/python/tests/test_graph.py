@@ -45,6 +45,21 @@ def distances(indptr, indices, weights, source):
     return found
 
 
+def propagated(indptr, indices, directed, iterations):
+    """Labels by the rule of LDBC Graphalytics."""
+    label = list(range(len(indptr) - 1))
+    for _ in range(iterations):
+        counts = [{} for _ in label]
+        for u in range(len(label)):
+            for v in indices[indptr[u] : indptr[u + 1]]:
+                for a, b in ((u, v), (v, u)) if directed else ((u, v),):
+                    if a != b:
+                        counts[a][label[b]] = counts[a].get(label[b], 0) + 1
+        best = [min(c, key=lambda l: (-c[l], l), default=label[v]) for v, c in enumerate(counts)]
+        label = best
+    return label
+
+
 @pytest.mark.parametrize("directed", [True, False])
 @pytest.mark.parametrize("stored", [False, True])
 def test_algorithms_agree_with_plain_ones(engine, directed, stored):
@@ -68,6 +83,11 @@ def test_algorithms_agree_with_plain_ones(engine, directed, stored):
     for v in range(300):
         assert (label[indices[indptr[v] : indptr[v + 1]]] == label[v]).all()
     assert graph.cc().components == len(np.unique(label))
+
+    found = graph.cdlp(iterations=3)
+    expected = propagated(indptr, indices, directed, 3)
+    np.testing.assert_array_equal(found.label.numpy(), expected)
+    assert found.communities == len(set(expected)) and found.iterations <= 3
 
     ranks = graph.pagerank(tolerance=1e-9)
     assert ranks.converged and abs(ranks.rank.numpy().sum() - 1) < 1e-6 and ranks.rank.dtype == "float64"
@@ -216,6 +236,17 @@ def test_networkx(engine):
     ranks = graph.pagerank(tolerance=1e-10).rank.numpy()
     unweighted = nx.pagerank(source, weight=None, tol=1e-10)
     np.testing.assert_allclose(ranks, [unweighted[int(graph.id(v)[1:])] for v in range(34)], atol=1e-6)
+    # networkx counts an undirected pair of ends once.
+    between = nx.betweenness_centrality(source, normalized=False)
+    np.testing.assert_allclose(graph.bc().score.numpy() / 2, [between[int(graph.id(v)[1:])] for v in range(34)])
+    some = nx.betweenness_centrality_subset(source, [0, 33], list(source), normalized=False)
+    found = graph.bc([graph.vertex("p0"), graph.vertex("p33")])
+    assert found.sources == 2
+    np.testing.assert_allclose(found.score.numpy() / 2, [some[int(graph.id(v)[1:])] for v in range(34)])
+    one_way = nx.gnp_random_graph(60, 0.03, seed=3, directed=True)
+    strong = warpbell.Graph.from_networkx(engine, one_way).cc(strong=True)
+    assert strong.components == nx.number_strongly_connected_components(one_way)
+    assert strong.components > warpbell.Graph.from_networkx(engine, one_way).cc().components
     with pytest.raises(KeyError):
         graph.vertex("p99")
     with pytest.raises(warpbell.InvalidError, match="no attribute 'cost'"):

@@ -11,7 +11,8 @@ pub struct SourceArgs {
     /// comma in double quotes, as in '"Doe, John",alice'
     #[arg(long, value_name = "V", allow_negative_numbers = true, value_parser = vertices)]
     pub source: Vec<SourceList>,
-    /// Start from N random vertices that have edges, drawn with --seed [default: 1 when there is no --source]
+    /// Start from N random vertices that have edges, drawn with --seed [default: without --source 1, of bc
+    /// 4]
     #[arg(long, value_name = "N", conflicts_with = "source", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub sources: Option<u32>,
 }

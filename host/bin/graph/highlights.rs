@@ -10,7 +10,7 @@ use warpbell::graph::verify::Distances;
 use warpbell::graph::{Ids, VertexName};
 use warpbell::units::{grouped, real, three_digits};
 
-/// Levels that a line names. The report has all of them.
+/// Levels, or sources of betweenness centrality, that a line names. The report has all of them.
 const LEVELS_SHOWN: usize = 20;
 
 /// Highlights from one result.
@@ -30,7 +30,9 @@ enum Facts {
     Levels { levels: Vec<u64>, farthest: Option<VertexName<'static>> },
     Distances { eccentricity: Option<f64>, farthest: Option<VertexName<'static>>, histogram: Vec<DistanceRange> },
     Components { components: u64, largest: Vec<Component> },
+    Communities { communities: u64, largest: Vec<Community> },
     Ranks { highest: Vec<Rank> },
+    Scores { sources: Option<Vec<VertexName<'static>>>, highest: Vec<Score> },
     Triangles { triangles: u64, most: Vec<Triangles> },
     Coefficients { mean: Option<f64> },
     Cores { largest: u64, cores: Vec<Core> },
@@ -55,13 +57,27 @@ struct Component {
 }
 
 #[derive(Serialize)]
+struct Community {
+    label: VertexName<'static>,
+    vertices: u64,
+}
+
+#[derive(Serialize)]
 struct Rank {
     vertex: VertexName<'static>,
     rank: f64,
 }
 
+#[derive(Serialize)]
+struct Score {
+    vertex: VertexName<'static>,
+    betweenness: f64,
+    /// Share of the highest score, which is GAP's.
+    share: f64,
+}
+
 impl Highlights {
-    /// Computes the highlights from a result: `top` components, ranks or ranges of distances.
+    /// Computes the highlights from a result: `top` components, communities, ranks, scores or ranges of distances.
     pub fn of(outcome: &Outcome, ids: &Ids, source: Option<u64>, top: usize) -> Self {
         let name = |v: u64| ids.id(v).into_owned();
         let facts = match outcome {
@@ -78,6 +94,20 @@ impl Highlights {
                 let largest = highlights::largest_components(&r.label, top).into_iter();
                 let largest = largest.map(|(v, vertices)| Component { component: name(v), vertices }).collect();
                 Facts::Components { components: r.components, largest }
+            }
+            Outcome::Cdlp(r) => {
+                let largest = highlights::largest_components(&r.label, top).into_iter();
+                let largest = largest.map(|(v, vertices)| Community { label: name(v), vertices }).collect();
+                Facts::Communities { communities: r.communities, largest }
+            }
+            Outcome::Betweenness(r) => {
+                let all = r.sources.len() as u64 == ids.len();
+                let sources = (!all).then(|| r.sources.iter().map(|s| name(s.source)).collect());
+                let most = highlights::highest_ranks(&r.score, 1).first().map_or(0.0, |(_, score)| *score);
+                let share = |score| if most > 0.0 { score / most } else { 0.0 };
+                let score = |(v, score)| Score { vertex: name(v), betweenness: score, share: share(score) };
+                let highest = highlights::highest_ranks(&r.score, top).into_iter().map(score).collect();
+                Facts::Scores { sources, highest }
             }
             Outcome::PageRank(r) => {
                 let highest = highlights::highest_ranks(&r.rank, top).into_iter();
@@ -129,6 +159,21 @@ impl fmt::Display for Highlights {
             Facts::Components { largest, .. } => {
                 let largest = largest.iter().map(|c| format!("{}: {}", c.component, grouped(c.vertices)));
                 write!(f, "largest components {}", list(largest))
+            }
+            Facts::Communities { largest, .. } => {
+                let largest = largest.iter().map(|c| format!("{}: {}", c.label, grouped(c.vertices)));
+                write!(f, "largest communities {}", list(largest))
+            }
+            Facts::Scores { sources, highest } => {
+                if let Some(sources) = sources {
+                    write!(f, "sources {}", list(sources.iter().take(LEVELS_SHOWN).map(ToString::to_string)))?;
+                    if sources.len() > LEVELS_SHOWN {
+                        write!(f, ", and {} more", grouped(sources.len() - LEVELS_SHOWN))?;
+                    }
+                    f.write_str("   ")?;
+                }
+                let highest = highest.iter().map(|s| format!("{}: {}", s.vertex, three_digits(s.betweenness)));
+                write!(f, "highest betweenness {}", list(highest))
             }
             Facts::Ranks { highest } => {
                 let highest = highest.iter().map(|r| format!("{}: {:.4e}", r.vertex, r.rank));

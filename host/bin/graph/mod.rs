@@ -29,16 +29,21 @@ use warpbell::graph::import::Precision;
 use warpbell::graph::stored::GraphName;
 use warpbell::graph::verify::{self, VerifyError};
 use warpbell::graph::{
-    Bfs, BfsOptions, Clustering, Components, ComponentsOptions, Cores, Csr, GraphError, GraphOnEngine, GraphShape,
-    LoadOptions, Loaded, Orientation, PageRank, PageRankOptions, PageRankResult, PlacementOptions, Sssp, SsspOptions,
-    Triangles, WeightMode, hub, teps,
+    Betweenness, Bfs, BfsOptions, Cdlp, CdlpOptions, Clustering, Components, ComponentsOptions, Cores, Csr, GraphError,
+    GraphOnEngine, GraphShape, LoadOptions, Loaded, Orientation, PageRank, PageRankOptions, PageRankResult,
+    PlacementOptions, Sssp, SsspOptions, Triangles, WeightMode, hub, teps,
 };
 use warpbell::units::grouped;
 
 /// Graph algorithm with its options.
 pub enum Algorithm {
+    /// With the sources of the command, or with all vertices as sources.
+    Betweenness {
+        all: bool,
+    },
     Bfs,
-    Components,
+    Cdlp(CdlpOptions),
+    Components(ComponentsOptions),
     PageRank(PageRankOptions),
     Triangles,
     Clustering,
@@ -48,7 +53,9 @@ pub enum Algorithm {
 
 /// An algorithm with its memory, for any number of runs.
 enum Runner {
+    Betweenness(Betweenness, Vec<u64>),
     Bfs(Bfs),
+    Cdlp(Cdlp),
     Components(Components),
     PageRank(PageRank),
     Triangles(Triangles),
@@ -92,7 +99,15 @@ pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> 
         GraphCommand::Verify(args) => return stored::verify(&args, interrupt),
         GraphCommand::Delete(args) => return stored::delete(&args, interrupt),
         GraphCommand::Export(args) => return export::run(&args, interrupt),
-        GraphCommand::Cc { graph } => Job { algorithm: Algorithm::Components, sources: none, graph },
+        GraphCommand::Bc { all, sources, graph } => Job { algorithm: Algorithm::Betweenness { all }, sources, graph },
+        GraphCommand::Cc { strong, graph } => {
+            let options = ComponentsOptions::default().strong(strong);
+            Job { algorithm: Algorithm::Components(options), sources: none, graph }
+        }
+        GraphCommand::Cdlp { iterations, graph } => {
+            let options = CdlpOptions::default().iterations(iterations);
+            Job { algorithm: Algorithm::Cdlp(options), sources: none, graph }
+        }
         GraphCommand::Pagerank { damping, iterations, tolerance, graph } => {
             let options = PageRankOptions::default().damping(damping);
             let options = match iterations {
@@ -144,8 +159,10 @@ impl Job {
     /// Returns the name of the command, as in `graph bfs`.
     pub fn name(&self) -> &'static str {
         match self.algorithm {
+            Algorithm::Betweenness { .. } => "graph bc",
             Algorithm::Bfs => "graph bfs",
-            Algorithm::Components => "graph cc",
+            Algorithm::Cdlp(_) => "graph cdlp",
+            Algorithm::Components(_) => "graph cc",
             Algorithm::PageRank(_) => "graph pagerank",
             Algorithm::Triangles => "graph tc",
             Algorithm::Clustering => "graph lcc",
@@ -203,10 +220,10 @@ impl Job {
             _ => (store.csr.as_ref(), None),
         };
 
-        let mut runner = self.runner(&store.graph)?;
+        let mut runner = self.runner(&store.graph, &sources)?;
         let mut runs = Vec::new();
         let mut results = Results::new(output.is_some());
-        for &source in &sources {
+        for &source in self.runs_from(&sources) {
             let mut last = None;
             for _ in 0..args.runs {
                 interrupt.doing("running kernels");
@@ -215,7 +232,7 @@ impl Job {
                     self.once(&mut runner, &store, shape, source)?
                 };
                 if args.verbose {
-                    outcome.steps(&text)?;
+                    outcome.steps(shape.ids(), &text)?;
                 }
                 if let Some(csr) = checked {
                     let started = Instant::now();
@@ -353,11 +370,16 @@ impl Job {
     /// # Errors
     /// [`Failure::Error`] if the graph lacks a vertex that `--source` names, or has no edges to draw a source from.
     pub fn sources(&self, csr: &dyn GraphShape) -> Result<Vec<Option<u64>>, Failure> {
-        if !matches!(self.algorithm, Algorithm::Bfs | Algorithm::Sssp(..)) {
+        if !matches!(self.algorithm, Algorithm::Betweenness { .. } | Algorithm::Bfs | Algorithm::Sssp(..)) {
             return Ok(vec![None]);
         }
+        if matches!(self.algorithm, Algorithm::Betweenness { all: true }) {
+            return Ok((0..csr.vertices()).map(Some).collect());
+        }
         if self.sources.source.is_empty() {
-            let count = self.sources.sources.unwrap_or(1) as usize;
+            // GAP's benchmark of betweenness centrality takes four sources.
+            let usual = if matches!(self.algorithm, Algorithm::Betweenness { .. }) { 4 } else { 1 };
+            let count = self.sources.sources.unwrap_or(usual) as usize;
             let picked = teps::pick_sources(csr, count, self.graph.seed);
             if picked.is_empty() {
                 let (input, vertices) = (self.graph.input.display(), grouped(csr.vertices()));
@@ -380,6 +402,11 @@ impl Job {
         self.sources.named().map(vertex).collect()
     }
 
+    /// Returns the sources from which a run of its own starts. Betweenness centrality takes all in one run.
+    fn runs_from<'a>(&self, sources: &'a [Option<u64>]) -> &'a [Option<u64>] {
+        if matches!(self.algorithm, Algorithm::Betweenness { .. }) { &[None] } else { sources }
+    }
+
     /// Warns about each vertex of `--source` without outgoing edges.
     pub fn warn(&self, csr: &dyn GraphShape, sources: &[Option<u64>]) {
         let named = if self.sources.source.is_empty() { &[] } else { sources };
@@ -397,9 +424,12 @@ impl Job {
     }
 
     fn needs(&self) -> PlacementOptions {
-        match self.algorithm {
+        match &self.algorithm {
+            Algorithm::Betweenness { .. } => PlacementOptions::BETWEENNESS,
             Algorithm::Bfs => PlacementOptions::BFS,
-            Algorithm::Components => PlacementOptions::COMPONENTS,
+            Algorithm::Cdlp(_) => PlacementOptions::CDLP,
+            Algorithm::Components(options) if options.strong => PlacementOptions::STRONG_COMPONENTS,
+            Algorithm::Components(_) => PlacementOptions::COMPONENTS,
             Algorithm::PageRank(_) => PlacementOptions::PAGERANK,
             Algorithm::Triangles => PlacementOptions::TRIANGLES,
             Algorithm::Clustering => PlacementOptions::CLUSTERING,
@@ -408,10 +438,14 @@ impl Job {
         }
     }
 
-    fn runner(&self, graph: &GraphOnEngine) -> Result<Runner, Failure> {
+    fn runner(&self, graph: &GraphOnEngine, sources: &[Option<u64>]) -> Result<Runner, Failure> {
         Ok(match &self.algorithm {
+            Algorithm::Betweenness { .. } => {
+                Runner::Betweenness(Betweenness::new(graph)?, sources.iter().flatten().copied().collect())
+            }
             Algorithm::Bfs => Runner::Bfs(Bfs::new(graph, &BfsOptions::default())?),
-            Algorithm::Components => Runner::Components(Components::new(graph, &ComponentsOptions::default())?),
+            Algorithm::Cdlp(options) => Runner::Cdlp(Cdlp::new(graph, options)?),
+            Algorithm::Components(options) => Runner::Components(Components::new(graph, options)?),
             Algorithm::PageRank(options) => Runner::PageRank(PageRank::new(graph, options)?),
             Algorithm::Triangles => Runner::Triangles(Triangles::new(graph)?),
             Algorithm::Clustering => Runner::Clustering(Clustering::new(graph)?),
@@ -436,7 +470,9 @@ impl Job {
         let before = store.graph.stats()?;
         let start = source.unwrap_or_default();
         let outcome = match runner {
+            Runner::Betweenness(bc, sources) => bc.run(sources).map(Outcome::Betweenness),
             Runner::Bfs(bfs) => bfs.run(start).map(Outcome::Bfs),
+            Runner::Cdlp(cdlp) => cdlp.run().map(Outcome::Cdlp),
             Runner::Components(components) => components.run().map(Outcome::Components),
             Runner::PageRank(pagerank) => pagerank.run().map(Outcome::PageRank),
             Runner::Triangles(triangles) => triangles.run().map(Outcome::Triangles),
@@ -447,6 +483,9 @@ impl Job {
         let outcome = outcome.map_err(|e| store.explain(e))?;
         let after = store.graph.stats()?;
         let mut run = outcome.figures(shape);
+        if self.is_strong(shape.directed()) {
+            run.rules = "Tarjan's algorithm";
+        }
         run.source = source.map(|v| shape.ids().id(v).into_owned());
         if let (Some(before), Some(after)) = (before, after) {
             let stored = if shape.directed() { run.traversed_edges } else { 2 * run.traversed_edges };
@@ -463,10 +502,20 @@ impl Job {
     pub fn verify(&self, csr: &Csr, source: Option<u64>, outcome: &Outcome) -> Result<(), Failure> {
         let source = source.unwrap_or_default();
         let wrong = match outcome {
+            Outcome::Betweenness(r) => {
+                let sources: Vec<u64> = r.sources.iter().map(|s| s.source).collect();
+                verify::betweenness(csr, &sources, &r.score)
+            }
             Outcome::Bfs(r) => match &r.parent {
                 Some(parents) => verify::bfs_parents(csr, source, &r.depth, parents),
                 None => verify::bfs(csr, source, &r.depth),
             },
+            Outcome::Cdlp(r) => {
+                let Algorithm::Cdlp(options) = &self.algorithm else { return Ok(()) };
+                let inward = csr.directed().then(|| csr.transpose());
+                verify::cdlp(csr, inward.as_ref(), options.iterations, &r.label)
+            }
+            Outcome::Components(r) if self.is_strong(csr.directed()) => verify::strong_components(csr, &r.label),
             Outcome::Components(r) => verify::components(csr, &r.label),
             Outcome::PageRank(r) => self.verify_ranks(csr, r)?,
             Outcome::Triangles(r) => verify::triangles(csr, &r.triangles, r.total),
@@ -475,6 +524,11 @@ impl Job {
             Outcome::Sssp(r) => verify::sssp(csr, source, distances(&r.distance)),
         };
         right(wrong)
+    }
+
+    /// Returns true for strongly connected components. In an undirected graph they are the connected ones.
+    fn is_strong(&self, directed: bool) -> bool {
+        directed && matches!(&self.algorithm, Algorithm::Components(options) if options.strong)
     }
 
     fn verify_ranks(&self, csr: &Csr, result: &PageRankResult) -> Result<Result<(), VerifyError>, Failure> {

@@ -5,14 +5,16 @@ use crate::workloads::graph::{GraphRun, seconds};
 use warpbell::graph::output::Values;
 use warpbell::graph::verify;
 use warpbell::graph::{
-    BfsResult, ClusteringResult, ComponentsResult, CoresResult, Distances, GraphShape, PageRankResult, SsspResult,
-    TrianglesResult, UNREACHED, teps,
+    BetweennessResult, BfsResult, CdlpResult, ClusteringResult, ComponentsResult, CoresResult, Distances, GraphShape,
+    Ids, PageRankResult, SsspResult, TrianglesResult, UNREACHED, teps,
 };
 use warpbell::units::{Bytes, grouped, real};
 
 /// Result of an algorithm.
 pub enum Outcome {
+    Betweenness(BetweennessResult),
     Bfs(BfsResult),
+    Cdlp(CdlpResult),
     Components(ComponentsResult),
     PageRank(PageRankResult),
     Triangles(TrianglesResult),
@@ -25,12 +27,27 @@ impl Outcome {
     /// Returns the time, the traversed edges and the other figures of the result line.
     pub fn figures(&self, csr: &dyn GraphShape) -> GraphRun {
         match self {
+            Self::Betweenness(r) => {
+                let edges: u64 = r.sources.iter().map(|s| s.edges).sum();
+                let edges = if csr.directed() { edges } else { edges / 2 };
+                GraphRun::new(r.elapsed, edges, (r.sources.len(), "sources"))
+            }
             Self::Bfs(r) => {
                 let edges = teps::traversed_edges(csr, |v| r.depth[v as usize] != UNREACHED);
                 // The last level finds no vertices and is not counted.
                 let levels = r.levels.iter().filter(|l| l.found > 0).count();
                 GraphRun { reached: Some(r.reached), ..GraphRun::new(r.elapsed, edges, (levels, "levels")) }
             }
+            Self::Cdlp(r) => GraphRun {
+                communities: Some(r.communities),
+                rules: "Graphalytics rules",
+                ..GraphRun::new(
+                    r.elapsed,
+                    // Every iteration reads every edge.
+                    teps::traversed_edges(csr, |_| true) * r.iterations.len() as u64,
+                    (r.iterations.len(), "iterations"),
+                )
+            },
             Self::Components(r) => GraphRun {
                 components: Some(r.components),
                 ..GraphRun::new(r.elapsed, teps::traversed_edges(csr, |_| true), (r.phases.len(), "phases"))
@@ -78,7 +95,9 @@ impl Outcome {
     /// Returns the result: one value for each vertex.
     pub fn values(&self) -> Values<'_> {
         match self {
+            Self::Betweenness(r) => Values::Scores(&r.score),
             Self::Bfs(r) => Values::Depths(&r.depth),
+            Self::Cdlp(r) => Values::Labels(&r.label),
             Self::Components(r) => Values::WideComponents(&r.label),
             Self::PageRank(r) => Values::Ranks64(&r.rank),
             Self::Triangles(r) => Values::Triangles(&r.triangles),
@@ -88,12 +107,21 @@ impl Outcome {
         }
     }
 
-    /// Prints a line for each level, phase, iteration or range.
+    /// Prints a line for each level, phase, iteration, range or source.
     ///
     /// # Errors
     /// [`Failure::BrokenPipe`] if standard output was closed, [`Failure::Error`] if it cannot be written.
-    pub fn steps(&self, text: &Text) -> Result<(), Failure> {
+    pub fn steps(&self, ids: &Ids, text: &Text) -> Result<(), Failure> {
         match self {
+            Self::Betweenness(r) => r.sources.iter().try_for_each(|s| {
+                let (reached, scanned) = (grouped(s.reached), grouped(s.scanned));
+                text.line(format_args!(
+                    "source {:<12} reached {reached:>12} in {:>5} levels   scanned {scanned:>13}   {}",
+                    ids.id(s.source).to_string(),
+                    s.levels,
+                    seconds(s.elapsed)
+                ))
+            }),
             Self::Bfs(r) => r.levels.iter().try_for_each(|l| {
                 let (found, scanned) = (grouped(l.found), grouped(l.scanned));
                 let put = l.put_bytes.map_or_else(String::new, |b| format!("   exchanged {}", Bytes(b)));
@@ -105,10 +133,18 @@ impl Outcome {
                     seconds(l.elapsed),
                 ))
             }),
-            Self::Components(r) => r.phases.iter().try_for_each(|p| {
-                let (scanned, trees) = (grouped(p.scanned), grouped(p.trees));
+            Self::Cdlp(r) => r.iterations.iter().try_for_each(|i| {
+                let (changed, scanned) = (grouped(i.changed), grouped(i.scanned));
                 text.line(format_args!(
-                    "{:<12} scanned {scanned:>13}   trees {trees:>12}   {}",
+                    "iteration {:<4} changed {changed:>12}   scanned {scanned:>13}   {}",
+                    i.iteration,
+                    seconds(i.elapsed)
+                ))
+            }),
+            Self::Components(r) => r.phases.iter().try_for_each(|p| {
+                let (scanned, left) = (grouped(p.scanned), grouped(p.trees));
+                text.line(format_args!(
+                    "{:<12} scanned {scanned:>13}   left {left:>12}   {}",
                     p.name,
                     seconds(p.elapsed)
                 ))

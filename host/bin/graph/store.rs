@@ -187,8 +187,10 @@ impl Job {
             "deadline_ns": nanoseconds(args.engine.deadline),
         });
         match &self.algorithm {
-            Algorithm::Bfs | Algorithm::Components => {}
-            Algorithm::Triangles | Algorithm::Clustering | Algorithm::Cores => {}
+            Algorithm::Betweenness { all } => config["all_sources"] = json!(all),
+            Algorithm::Bfs | Algorithm::Triangles | Algorithm::Clustering | Algorithm::Cores => {}
+            Algorithm::Components(options) => config["strong"] = json!(options.strong),
+            Algorithm::Cdlp(options) => config["iterations_at_most"] = json!(options.iterations),
             Algorithm::PageRank(options) => {
                 config["damping"] = json!(options.damping);
                 config["tolerance"] = json!(options.tolerance);

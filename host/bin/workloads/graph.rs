@@ -95,6 +95,9 @@ pub struct GraphRun {
     /// Number of components.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub components: Option<u64>,
+    /// Number of communities.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub communities: Option<u64>,
     /// Number of triangles.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub triangles: Option<u64>,
@@ -117,11 +120,10 @@ pub struct GraphRun {
     /// Bytes of all puts between PEs; absent for one PE.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub put_bytes: Option<u64>,
-    /// True if the result equals a serial computation's, by the rules of its suite; false if it was not checked. A wrong
-    /// result is an error and has no report.
+    /// True if the result equals a serial computation's, by `rules`; false if it was not checked. A wrong result is an
+    /// error and has no report.
     pub verified: bool,
-    /// Name of these rules.
-    #[serde(skip)]
+    /// Name of the rules by which results are checked.
     pub rules: &'static str,
     /// Largest relative error that the check allows distances over rounded weights, of those over the weights of the
     /// file; absent where no weight was rounded.
@@ -146,6 +148,7 @@ impl GraphRun {
             triangles: None,
             mean_coefficient: None,
             largest_core: None,
+            communities: None,
             steps: u32::try_from(steps).unwrap_or(u32::MAX),
             unit,
             residual: None,
@@ -169,8 +172,11 @@ impl fmt::Display for GraphRun {
     /// `4.60 bytes/edge   hit 97.1 %   112k IOPS`, then `verified (GAP rules)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let steps = counted(self.steps, self.unit.trim_end_matches('s'), self.unit);
-        match (self.reached, self.components, self.residual) {
+        match (self.reached, self.components.or(self.communities), self.residual) {
             (Some(n), ..) => write!(f, "reached {} in {steps}", grouped(n))?,
+            (_, Some(n), _) if self.communities.is_some() => {
+                write!(f, "{} in {steps}", counted(n, "community", "communities"))?;
+            }
             (_, Some(n), _) => write!(f, "{} in {steps}", counted(n, "component", "components"))?,
             (.., Some(change)) => write!(f, "{steps}, last change {change:.1e}")?,
             _ => match (self.triangles, self.mean_coefficient, self.largest_core) {

@@ -264,6 +264,8 @@ impl StoredGraph {
                 hubs: place::device(engine, &self.hubs::<V>(volume, hubs)?)?,
                 tile: place::device(engine, &place::tiles::<V>(offsets))?,
                 hubs_first: !self.info.packed && self.info.order == NeighbourOrder::ByDegree,
+                // In a directed graph vertices are ordered by the degrees of both directions together.
+                by_degree: self.info.order == NeighbourOrder::ByDegree || self.info.reordered && !self.info.directed,
                 edges: neighbours.map(edges).transpose()?,
             })
         };

@@ -3,8 +3,8 @@
 use super::tests::{graph, loaded, name, open, volume};
 use super::*;
 use crate::graph::{
-    BfsOptions, ComponentsOptions, Csr, CsrOptions, Distances, GraphOnEngine, PageRankOptions, Placement,
-    PlacementOptions, SsspOptions, bfs, components, pagerank, sssp,
+    BfsOptions, CdlpOptions, ComponentsOptions, Csr, CsrOptions, Distances, GraphOnEngine, PageRankOptions, Placement,
+    PlacementOptions, SsspOptions, betweenness, bfs, cdlp, clustering, components, cores, pagerank, sssp, triangles,
 };
 use crate::storage::Cache;
 use proptest::prelude::*;
@@ -47,8 +47,24 @@ fn compare(csr: &Csr, form: ListForm, sources: &[u64]) {
         let found = components(&packed, &ComponentsOptions::default()).unwrap();
         assert_eq!(found.label, labels, "{form:?}");
         // Without hubs every edge is read.
-        let options = ComponentsOptions { rounds: 0, giant: 2.0 };
+        let options = ComponentsOptions::default().rounds(0).giant(2.0);
         assert_eq!(components(&packed, &options).unwrap().label, labels, "{form:?}");
+        let options = ComponentsOptions::default().strong(true);
+        assert_eq!(
+            components(&packed, &options).unwrap().label,
+            components(&plain, &options).unwrap().label,
+            "strong, {form:?}"
+        );
+        let options = CdlpOptions::default();
+        assert_eq!(cdlp(&packed, &options).unwrap().label, cdlp(&plain, &options).unwrap().label, "{form:?}");
+        let scores = [&packed, &plain].map(|graph| betweenness(graph, sources).unwrap().score);
+        let is_near = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-9 * b.abs().max(1.0);
+        assert!(scores[0].iter().zip(&scores[1]).all(is_near), "{form:?}");
+        assert_eq!(cores(&packed).unwrap().core, cores(&plain).unwrap().core, "{form:?}");
+        assert_eq!(clustering(&packed).unwrap().coefficient, clustering(&plain).unwrap().coefficient, "{form:?}");
+        if !csr.directed() {
+            assert_eq!(triangles(&packed).unwrap().triangles, triangles(&plain).unwrap().triangles, "{form:?}");
+        }
         let found = pagerank(&packed, &PageRankOptions::default()).unwrap().rank;
         assert!(found.iter().zip(&ranks).all(|(a, b)| (a - b).abs() < 1e-7), "{form:?}");
         for &source in sources {

@@ -1,22 +1,29 @@
 //! Checks results against references that share no code with the kernels: plain serial searches, and for PageRank one
 //! more step. The rules are those of the GAP Benchmark Suite (Beamer, Asanovic, Patterson, arXiv:1508.03619, and the
-//! verifiers of its code).
+//! verifiers of its code); label propagation has those of LDBC Graphalytics.
 //!
 //! The results of searches, components and shortest paths are unique, so each check is an equality. Serial references
 //! define the right values: a breadth-first search, a search or union-find over all vertices, and Dijkstra's algorithm.
 //! The checks do not run them for a right result. All threads check rules that hold for the right values alone. If a rule
 //! does not hold, the reference determines the first wrong vertex and its right value.
 
+mod betweenness;
 mod bfs;
+mod cdlp;
 mod components;
 mod cores;
 mod neighbourhood;
 mod pagerank;
 mod rules;
 mod sssp;
+mod strong;
 
 #[cfg(feature = "internals")]
+pub use betweenness::{SCORE_TOLERANCE, betweenness, betweenness_scores};
+#[cfg(feature = "internals")]
 pub use bfs::{UNREACHED, bfs, bfs_parents, breadth_first};
+#[cfg(feature = "internals")]
+pub use cdlp::{cdlp, propagated_labels};
 #[cfg(feature = "internals")]
 pub use components::{components, connected_components};
 #[cfg(feature = "internals")]
@@ -30,6 +37,8 @@ pub use sssp::{
     Distances, REAL_TOLERANCE_DOUBLE, REAL_TOLERANCE_SINGLE, ROUNDED_WEIGHTS_TOLERANCE, dijkstra, dijkstra_real, sssp,
     sssp_of_exact_weights,
 };
+#[cfg(feature = "internals")]
+pub use strong::{strong_components, strongly_connected_components};
 
 use super::csr::Csr;
 use super::names::VertexName;
@@ -104,6 +113,36 @@ pub enum VerifyError {
         /// Label in the result, as the identifier of a vertex if it is one.
         found: VertexName<'static>,
         /// The smallest vertex of the component.
+        expected: VertexName<'static>,
+    },
+    /// Strongly connected components: a wrong label.
+    #[error("vertex {vertex}: strongly connected component {found}, but its smallest vertex is {expected}")]
+    StrongComponent {
+        /// Vertex.
+        vertex: VertexName<'static>,
+        /// Label in the result, as the identifier of a vertex if it is one.
+        found: VertexName<'static>,
+        /// The smallest vertex of the component.
+        expected: VertexName<'static>,
+    },
+    /// Betweenness centrality: a wrong score.
+    #[error("vertex {vertex}: betweenness {found:e}, Brandes' algorithm has {expected:e}")]
+    Score {
+        /// Vertex.
+        vertex: VertexName<'static>,
+        /// Score in the result.
+        found: f64,
+        /// Right score.
+        expected: f64,
+    },
+    /// Label propagation: a wrong label.
+    #[error("vertex {vertex}: label {found}, the synchronous rule gives {expected}")]
+    Label {
+        /// Vertex.
+        vertex: VertexName<'static>,
+        /// Label in the result, as the identifier of a vertex if it is one.
+        found: VertexName<'static>,
+        /// Right label.
         expected: VertexName<'static>,
     },
     /// PageRank: a rank that is negative or not finite.

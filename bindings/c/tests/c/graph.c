@@ -137,6 +137,79 @@ static void check_components(wb_graph_t* graph, const matrix* m) {
   FAILS(WB_ERR_ARGUMENT, "`giant` is 2", wb_components(graph, &options, &label));
 }
 
+static void check_scores(wb_graph_t* graph, const matrix* m) {
+  matrix ones = *m;
+  double distance[MOST][MOST], paths[MOST][MOST], expected[MOST] = {0}, scores[MOST];
+  for (uint32_t a = 0; a < m->vertices; ++a)
+    for (uint32_t b = 0; b < m->vertices; ++b) ones.weight[a][b] = m->weight[a][b] > 0 && a != b;
+  for (uint32_t s = 0; s < m->vertices; ++s) {
+    shortest(&ones, s, distance[s]);
+    for (uint32_t v = 0; v < m->vertices; ++v) paths[s][v] = v == s;
+    for (double d = 1; d < m->vertices; ++d)
+      for (uint32_t v = 0; v < m->vertices; ++v)
+        for (uint32_t u = 0; u < m->vertices; ++u)
+          if (distance[s][v] == d && distance[s][u] == d - 1 && ones.weight[u][v] > 0) paths[s][v] += paths[s][u];
+  }
+  for (uint32_t s = 0; s < m->vertices; ++s)
+    for (uint32_t t = 0; t < m->vertices; ++t)
+      for (uint32_t v = 0; v < m->vertices; ++v)
+        if (v != s && v != t && !isinf(distance[s][t]) && distance[s][v] + distance[v][t] == distance[s][t])
+          expected[v] += paths[s][v] * paths[v][t] / paths[s][t];
+  wb_values_t* score = NULL;
+  OK(wb_betweenness(graph, NULL, 0, NULL, &score));
+  OK(wb_values_read(score, 0, m->vertices, WB_F64, scores));
+  for (uint32_t v = 0; v < m->vertices; ++v) CHECK(fabs(scores[v] - expected[v]) < 1e-9 * (1 + expected[v]));
+  wb_report report = {.size = sizeof(report)};
+  OK(wb_values_report(score, &report));
+  CHECK(report.steps == m->vertices);
+  wb_values_release(score);
+  const uint64_t none[] = {0, MOST};
+  FAILS(WB_ERR_ARGUMENT, "does not exist", wb_betweenness(graph, none, 2, NULL, &score));
+  wb_components_options strong = {.size = sizeof(strong)};
+  strong.strong = 1;
+  wb_values_t *label = NULL, *other = NULL;
+  uint64_t labels[MOST], others[MOST];
+  OK(wb_components(graph, &strong, &label));
+  OK(wb_components(graph, NULL, &other));
+  OK(wb_values_read(label, 0, m->vertices, WB_U64, labels));
+  OK(wb_values_read(other, 0, m->vertices, WB_U64, others));
+  CHECK(memcmp(labels, others, m->vertices * 8) == 0);  // the graphs are undirected
+  wb_values_release(label);
+  wb_values_release(other);
+}
+
+static void check_labels(wb_graph_t* graph, const matrix* m) {
+  uint64_t expected[MOST], next[MOST], found[MOST], communities = 0;
+  for (uint32_t v = 0; v < m->vertices; ++v) expected[v] = v;
+  for (uint32_t iteration = 0; iteration < 3; ++iteration) {
+    for (uint32_t v = 0; v < m->vertices; ++v) {
+      uint32_t counts[MOST] = {0};
+      for (uint32_t n = 0; n < m->vertices; ++n) counts[expected[n]] += n != v && m->weight[v][n] > 0;
+      next[v] = expected[v];
+      for (uint32_t l = 0, most = 0; l < m->vertices; ++l) {
+        if (counts[l] > most) most = counts[next[v] = l];
+      }
+    }
+    memcpy(expected, next, sizeof(expected));
+  }
+  for (uint32_t l = 0; l < m->vertices; ++l) {
+    uint32_t used = 0;
+    for (uint32_t v = 0; v < m->vertices; ++v) used |= expected[v] == l;
+    communities += used;
+  }
+  wb_cdlp_options options = {.size = sizeof(options)};
+  options.iterations = 3;
+  options.work_space = 64;
+  wb_values_t* label = NULL;
+  OK(wb_cdlp(graph, &options, &label));
+  OK(wb_values_read(label, 0, m->vertices, WB_U64, found));
+  CHECK(memcmp(found, expected, m->vertices * 8) == 0);
+  wb_report report = {.size = sizeof(report)};
+  OK(wb_values_report(label, &report));
+  CHECK(report.components == communities && report.steps <= 3);
+  wb_values_release(label);
+}
+
 static void check_ranks(wb_graph_t* graph, const matrix* m) {
   double expected[MOST], ranks[MOST];
   ranks_of(m, expected);
@@ -237,6 +310,8 @@ static void loaded(wb_engine_t* engine, const matrix* m) {
   has(text, "\"ids\":[1,34]");
   for (uint32_t source = 0; source < 34; source += 11) check_search(graph, m, source);
   check_components(graph, m);
+  check_scores(graph, m);
+  check_labels(graph, m);
   check_ranks(graph, m);
   check_paths(graph, m, 0);
   // Known of this graph: three steps from the instructor reach all members; he and the president rank highest.
@@ -440,6 +515,7 @@ static void stored(wb_engine_t* engine, const matrix* m) {
   OK(wb_graph_open(cache, "karate", &graph));
   for (uint32_t source = 0; source < 34; source += 7) check_search(graph, m, source);
   check_components(graph, m);
+  check_labels(graph, m);
   check_ranks(graph, m);
   check_paths(graph, m, 33);
   wb_graph_release(graph);

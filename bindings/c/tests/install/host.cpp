@@ -195,6 +195,10 @@ static int graphs(const wb::engine& engine) {
   CHECK((found.depth.read<uint32_t>() == std::vector<uint32_t>{0, 1, 2, WB_UNREACHED}) && found.parent.size() == 4);
   CHECK(!graph.bfs(0).parent && found.depth.report().reached == 3 && found.depth.info().front() == '{');
   CHECK((graph.components().read<uint64_t>() == std::vector<uint64_t>{0, 0, 0, 3}));
+  CHECK((graph.betweenness().read<double>() == std::vector<double>{0, 2, 0, 0}));
+  CHECK((graph.betweenness({0, 3}).read<double>() == std::vector<double>{0, 1, 0, 0}));
+  CHECK((graph.betweenness(std::vector<uint64_t>{}).read<double>() == std::vector<double>(4)));
+  CHECK((graph.cdlp().read<uint64_t>() == std::vector<uint64_t>{0, 1, 0, 3}));
   CHECK(graph.pagerank().dtype() == WB_F64);
   CHECK(graph.triangles().dtype() == WB_U64 && graph.clustering().dtype() == WB_F64 && graph.cores().dtype() == WB_U64);
   CHECK(thrown([&] { graph.sssp(0); }) == WB_ERR_STATE);

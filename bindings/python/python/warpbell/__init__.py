@@ -28,8 +28,10 @@ from ._errors import (
 )
 from ._native import (
     Array,
+    BetweennessResult,
     BfsResult,
     Cache,
+    CdlpResult,
     ClusteringResult,
     ComponentsResult,
     CoresResult,
@@ -55,9 +57,11 @@ from ._native import (
 
 __all__ = [
     "Array",
+    "BetweennessResult",
     "BfsResult",
     "Cache",
     "CancelledError",
+    "CdlpResult",
     "ClusteringResult",
     "ComponentsResult",
     "CoresResult",

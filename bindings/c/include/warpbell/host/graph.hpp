@@ -11,10 +11,14 @@ inline namespace WARPBELL_HOST_KIND {
 using graph_options = defaults<wb_graph_options>;
 /// @brief Options of a search: see wb_bfs_options.
 using bfs_options = defaults<wb_bfs_options>;
+/// @brief Options of betweenness centrality: see wb_betweenness_options.
+using betweenness_options = defaults<wb_betweenness_options>;
 /// @brief Options of components: see wb_components_options.
 using components_options = defaults<wb_components_options>;
 /// @brief Options of triangles, clustering and cores: see wb_graph_run_options.
 using graph_run_options = defaults<wb_graph_run_options>;
+/// @brief Options of label propagation: see wb_cdlp_options.
+using cdlp_options = defaults<wb_cdlp_options>;
 /// @brief Options of PageRank: see wb_pagerank_options.
 using pagerank_options = defaults<wb_pagerank_options>;
 /// @brief Options of shortest paths: see wb_sssp_options.
@@ -194,6 +198,21 @@ class graph : public detail::handle<wb_graph_t, wb_graph_retain, wb_graph_releas
   /// @brief Labels every vertex with the smallest vertex of its component.
   returned<values> components(const components_options& options = {}) const {
     return detail::make<values, wb_values_t>([&](wb_values_t** made) { return wb_components(get(), &options, made); });
+  }
+  /// @brief Sums the dependencies of sources on every vertex, by Brandes' algorithm. The scores have type double.
+  returned<values> betweenness(const std::vector<uint64_t>& sources, const betweenness_options& options = {}) const {
+    const uint64_t none = 0;  // the address of no source is not null, which stands for all vertices
+    return detail::make<values, wb_values_t>([&](wb_values_t** made) {
+      return wb_betweenness(get(), sources.empty() ? &none : sources.data(), sources.size(), &options, made);
+    });
+  }
+  /// @brief Sums the dependencies of all vertices on every vertex. As above.
+  returned<values> betweenness(const betweenness_options& options = {}) const {
+    return detail::make<values, wb_values_t>([&](wb_values_t** made) { return wb_betweenness(get(), nullptr, 0, &options, made); });
+  }
+  /// @brief Detects communities by synchronous label propagation (CDLP of LDBC Graphalytics).
+  returned<values> cdlp(const cdlp_options& options = {}) const {
+    return detail::make<values, wb_values_t>([&](wb_values_t** made) { return wb_cdlp(get(), &options, made); });
   }
   /// @brief Ranks every vertex by PageRank. The ranks, of type double, sum to 1.
   returned<values> pagerank(const pagerank_options& options = {}) const {
