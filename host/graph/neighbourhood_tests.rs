@@ -4,6 +4,7 @@
 use super::algorithm_tests::{Shape, on_storage, shapes, skewed};
 use super::*;
 use crate::engine::testing;
+use crate::storage::{Cache, Drive, Volume};
 use serde_json::Value;
 
 /// Returns shapes of many triangles, and those of all algorithms.
@@ -246,6 +247,31 @@ fn coefficients_of_the_examples_of_graphalytics() {
         let graph = Graph::from_csr(&testing::cpu(), csr, Placement::Gpu).unwrap();
         let found = graph.clustering().unwrap();
         assert!(are_close(&found.coefficient, expected), "{:?}", found.coefficient);
+    }
+}
+
+#[test]
+fn self_loops_of_a_stored_graph_are_not_counted() {
+    for directed in [false, true] {
+        // Names ascend, so that vertices keep their numbers.
+        let lines: String = (0..70).map(|v| format!("{v} {v}\n{v} {}\n{v} {}\n", (v + 1) % 70, v * 7 % 70)).collect();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("g.el");
+        std::fs::write(&path, lines).unwrap();
+        let drive = Drive::open("soft:mem:4M").unwrap();
+        let volume = Volume::on(&testing::cpu(), [drive]).build().unwrap();
+        let cache = Cache::on(&volume).bytes(1 << 20).build().unwrap();
+        let orientation = if directed { Orientation::Directed } else { Orientation::Undirected };
+        let options = LoadOptions::default().orientation(orientation);
+        let stored = Graph::import(&cache, &"g".parse().unwrap(), &Input::File(path.clone()), &options).unwrap();
+        let csr = import::load(&path, &options).unwrap().csr;
+        assert!(stored.arcs() == csr.arcs() + 70, "each vertex has an edge to itself");
+        let memory = Graph::from_csr(&testing::cpu(), csr, Placement::Gpu).unwrap();
+        assert_eq!(stored.cores().unwrap().core, memory.cores().unwrap().core);
+        assert_eq!(stored.clustering().unwrap().coefficient, memory.clustering().unwrap().coefficient);
+        if !directed {
+            assert_eq!(stored.triangles().unwrap().triangles, memory.triangles().unwrap().triangles);
+        }
     }
 }
 
