@@ -19,7 +19,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 use warpbell::doctor::Require;
-use warpbell::graph::LEAST_TOLERANCE;
+use warpbell::graph::{LEAST_TOLERANCE, UNREACHED};
 use warpbell::graph::import::{DEFAULT_SEED, FileFormat, Precision};
 use warpbell::graph::stored::GraphName;
 use warpbell::nvme::RetryBudget;
@@ -125,7 +125,7 @@ pub struct ManArgs {
 pub enum GraphCommand {
     /// Breadth-first search: hops from a source
     #[command(
-        after_help = "Examples:\n  warpbell graph bfs examples/data/karate.txt --source 1 --out -\n  warpbell graph bfs kron:20 --sources 4 --cache 10% --verbose\n  warpbell graph bfs kron:20 --pes 4"
+        after_help = "Examples:\n  warpbell graph bfs examples/data/karate.txt --source 1 --out -\n  warpbell graph bfs examples/data/karate.txt --source 17 --path 26\n  warpbell graph bfs kron:20 --sources 4 --cache 10% --verbose\n  warpbell graph bfs kron:20 --pes 4"
     )]
     Bfs {
         /// Partition the graph over N PEs, each a thread of this program with its own engine and devices; under a
@@ -134,6 +134,11 @@ pub enum GraphCommand {
         pes: Option<u32>,
         #[command(flatten)]
         sources: SourceArgs,
+        #[command(flatten)]
+        paths: PathArgs,
+        /// Largest depth: vertices with more edges between them and the source count as unreached
+        #[arg(long, value_name = "N", help_heading = "Paths", value_parser = clap::value_parser!(u32).range(..i64::from(UNREACHED)))]
+        max_depth: Option<u32>,
         #[command(flatten)]
         transport: TransportArgs,
         #[command(flatten)]
@@ -650,6 +655,9 @@ mod tests {
             (&["bfs", "g", "--directed", "--undirected"][..], ErrorKind::ArgumentConflict),
             (&["bfs", "g", "--cold", "--warm"], ErrorKind::ArgumentConflict),
             (&["bfs", "g", "--source", "1", "--sources", "2"], ErrorKind::ArgumentConflict),
+            (&["bfs", "g", "--path", "1", "--target", "2"], ErrorKind::ArgumentConflict),
+            (&["bfs", "g", "--target", "1,2"], ErrorKind::ValueValidation),
+            (&["bfs", "g", "--max-depth", "4294967295"], ErrorKind::ValueValidation),
             (&["pagerank", "g", "--iterations", "3", "--tolerance", "1"], ErrorKind::ArgumentConflict),
             (&["pagerank", "g", "--damping", "1"], ErrorKind::ValueValidation),
             (&["pagerank", "g", "--tolerance", "1e-16"], ErrorKind::ValueValidation),

@@ -13,7 +13,7 @@ pub(super) struct Shape {
     pub(super) csr: Csr,
 }
 
-fn random(seed: u64) -> impl FnMut(u64) -> u64 {
+pub(super) fn random(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut state = seed;
     move |bound| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -354,7 +354,7 @@ fn wrong_calls_are_errors() {
 }
 
 /// Returns a placement on a device in memory that just holds the graph, with a cache for a quarter of its edges.
-fn on_storage(engine: &Engine, csr: &Csr, needs: PlacementOptions, spec: &str) -> Placement {
+pub(super) fn on_storage(engine: &Engine, csr: &Csr, needs: PlacementOptions, spec: &str) -> Placement {
     let bytes = GraphOnEngine::plan(csr, needs).bytes().next_multiple_of(4096);
     let drive = Drive::open(&format!("soft:mem:{bytes}{spec}")).unwrap();
     let volume = Volume::on(engine, [drive]).queues(2).depth(64).build().unwrap();

@@ -55,10 +55,10 @@ pub enum GraphError {
     /// A kernel failed: it could not read an edge, or did not end in time.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The source is not a vertex of the graph.
+    /// The source, or another vertex that a program names, is not a vertex of the graph.
     #[error("vertex {source_vertex} does not exist: the graph has {vertices} vertices, numbered from 0")]
     NoSuchVertex {
-        /// The source asked for.
+        /// The vertex asked for.
         source_vertex: u64,
         /// Number of vertices.
         vertices: u64,
@@ -456,11 +456,11 @@ impl GraphOnEngine {
         if self.wide { u64::MAX } else { u64::from(u32::MAX) }
     }
 
-    pub(super) fn check_source(&self, source: u64) -> Result<(), GraphError> {
-        if source < self.vertices {
+    pub(super) fn check_vertex(&self, vertex: u64) -> Result<(), GraphError> {
+        if vertex < self.vertices {
             return Ok(());
         }
-        Err(GraphError::NoSuchVertex { source_vertex: source, vertices: self.vertices })
+        Err(GraphError::NoSuchVertex { source_vertex: vertex, vertices: self.vertices })
     }
 
     /// Returns the largest number of items in a queue: one for each vertex, and the further pieces of long lists.

@@ -135,7 +135,7 @@ impl Failure for OutputError {
         match self {
             Self::Destination(e) => e.kind(),
             Self::Feature { .. } => ErrorKind::Unsupported,
-            Self::Length { .. } | Self::Component { .. } => ErrorKind::Argument,
+            Self::Length { .. } | Self::Component { .. } | Self::Parent { .. } => ErrorKind::Argument,
         }
     }
 }
@@ -147,7 +147,8 @@ impl Remedies for VerifyError {}
 impl Failure for VerifyError {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::Length { .. } | Self::Weights { .. } | Self::Source { .. } | Self::Kind => ErrorKind::Argument,
+            Self::Length { .. } | Self::Weights { .. } | Self::Kind => ErrorKind::Argument,
+            Self::Source { .. } | Self::Target { .. } => ErrorKind::Argument,
             Self::Depth { .. } | Self::Parent { .. } | Self::Component { .. } => ErrorKind::Damaged,
             Self::Rank { .. } | Self::RankSum { .. } | Self::Ranks { .. } => ErrorKind::Damaged,
             Self::Distance { .. } | Self::Relaxable { .. } => ErrorKind::Damaged,

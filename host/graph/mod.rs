@@ -57,6 +57,7 @@ mod pagerank;
 mod params;
 #[cfg(feature = "shmem")]
 pub mod partition;
+mod paths;
 mod place;
 mod placed_lists;
 mod shape;
@@ -82,3 +83,5 @@ pub use vertex_values::VertexValues;
 mod algorithm_tests;
 #[cfg(test)]
 mod on_device_tests;
+#[cfg(test)]
+mod paths_tests;

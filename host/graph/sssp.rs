@@ -312,7 +312,7 @@ impl Sssp {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn run_on_device(&mut self, source: u64) -> Result<SsspOnEngine, GraphError> {
-        self.graph.check_source(source)?;
+        self.graph.check_vertex(source)?;
         self.distance.unshare(&self.graph)?;
         self.launcher.reset()?;
         self.order.reset()?;

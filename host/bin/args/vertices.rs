@@ -16,6 +16,29 @@ pub struct SourceArgs {
     pub sources: Option<u32>,
 }
 
+/// Options about the paths of a search.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Paths")]
+pub struct PathArgs {
+    /// Write the parent of each vertex as a further column of --out: the vertex before it on a shortest path
+    #[arg(long)]
+    pub parents: bool,
+    /// End each search at this vertex: vertices that are further away from the source count as unreached
+    #[arg(long, value_name = "V", allow_negative_numbers = true, value_parser = vertex)]
+    pub target: Option<String>,
+    /// Print a shortest path to this vertex, and its length; ends each search as --target does
+    #[arg(long, value_name = "V", conflicts_with = "target", allow_negative_numbers = true, value_parser = vertex)]
+    pub path: Option<String>,
+}
+
+impl PathArgs {
+    /// Returns the vertex that ends a search, with the option that names it.
+    pub fn end(&self) -> Option<(&'static str, &String)> {
+        let path = self.path.as_ref().map(|v| ("--path", v));
+        path.or(self.target.as_ref().map(|v| ("--target", v)))
+    }
+}
+
 /// Vertices of one `--source`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceList(Vec<String>);
@@ -67,6 +90,13 @@ fn vertices(s: &str) -> Result<SourceList, String> {
     }
 }
 
+fn vertex(s: &str) -> Result<String, String> {
+    match <[String; 1]>::try_from(vertices(s)?.0) {
+        Ok([one]) => Ok(one),
+        Err(_) => Err("name one vertex; a name with a comma is in double quotes, as in '\"Doe, John\"'".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,7 +107,9 @@ mod tests {
         assert_eq!(list("\"Doe, J\", x y,-1").unwrap(), ["Doe, J", "x y", "-1"]);
         assert_eq!(list("7").unwrap(), ["7"]);
         for bad in ["", "1,,2", "\"a", "\"a\"b"] {
-            assert!(list(bad).is_err(), "{bad}");
+            assert!(list(bad).is_err() && vertex(bad).is_err(), "{bad}");
         }
+        assert_eq!(vertex("\"Doe, J\"").unwrap(), "Doe, J");
+        assert!(vertex("1,2").is_err());
     }
 }

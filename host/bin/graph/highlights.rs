@@ -1,11 +1,11 @@
 //! Highlights that the program prints below a result and puts into the report.
 
-use super::outcome::{Outcome, distances};
+use super::outcome::{Length, Outcome, distances};
 use crate::output::{self, Failure};
 use serde::Serialize;
 use std::fmt;
 use warpbell::graph::highlights::{self, DistanceRange};
-use warpbell::graph::output::Output;
+use warpbell::graph::output::{Output, Written};
 use warpbell::graph::verify::Distances;
 use warpbell::graph::{Ids, VertexName};
 use warpbell::units::{grouped, real, three_digits};
@@ -21,6 +21,19 @@ pub struct Highlights {
     pub source: Option<VertexName<'static>>,
     #[serde(flatten)]
     facts: Facts,
+    /// The vertex that ends the search.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<Target>,
+}
+
+#[derive(Serialize)]
+struct Target {
+    vertex: VertexName<'static>,
+    /// Length of a shortest path, or null if there is none within the limit of the search.
+    length: Option<Length>,
+    /// Vertices of the path from the source to this vertex; absent unless the path was asked for, and exists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<Vec<VertexName<'static>>>,
 }
 
 /// The facts by algorithm. Vertices have the input's identifiers.
@@ -69,15 +82,38 @@ impl Highlights {
                 Facts::Ranks { highest: highest.map(|(v, rank)| Rank { vertex: name(v), rank }).collect() }
             }
         };
-        Self { source: source.map(name), facts }
+        Self { source: source.map(name), facts, target: None }
+    }
+
+    /// Adds the vertex that ends the search, and with `with_path` the path to this vertex.
+    pub fn to(self, target: u64, with_path: bool, outcome: &Outcome, ids: &Ids) -> Self {
+        let name = |v: u64| ids.id(v).into_owned();
+        let path = outcome.path(target).filter(|_| with_path);
+        let path = path.map(|path| path.into_iter().map(name).collect());
+        Self { target: Some(Target { vertex: name(target), length: outcome.length(target), path }), ..self }
     }
 }
 
-/// Prints one line, such as `levels 1, 70, 8,541   farthest 9131`.
+/// Prints a line such as `levels 1, 70, 8,541   farthest 9131`, and behind it one such as
+/// `target 9131   length 2   path 1 70 9131`.
 impl fmt::Display for Highlights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.facts {
-            Facts::Levels { levels, farthest } => {
+        self.facts.fmt(f)?;
+        let Some(Target { vertex, length, path }) = &self.target else { return Ok(()) };
+        match length {
+            Some(length) => write!(f, "\ntarget {vertex}   length {length}")?,
+            None => write!(f, "\ntarget {vertex}   not reached")?,
+        }
+        let Some(path) = path else { return Ok(()) };
+        f.write_str("   path")?;
+        path.iter().try_for_each(|v| write!(f, " {v}"))
+    }
+}
+
+impl fmt::Display for Facts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Levels { levels, farthest } => {
                 let shown = levels.iter().take(LEVELS_SHOWN);
                 write!(f, "levels {}", list(shown.map(|n| grouped(*n))))?;
                 if levels.len() > LEVELS_SHOWN {
@@ -85,7 +121,7 @@ impl fmt::Display for Highlights {
                 }
                 farthest.as_ref().map_or(Ok(()), |v| write!(f, "   farthest {v}"))
             }
-            Facts::Distances { eccentricity, farthest, histogram } => {
+            Self::Distances { eccentricity, farthest, histogram } => {
                 if let (Some(eccentricity), Some(v)) = (eccentricity, farthest) {
                     write!(f, "eccentricity {}   farthest {v}", real(*eccentricity))?;
                 }
@@ -100,11 +136,11 @@ impl fmt::Display for Highlights {
                 let ranges = histogram.iter().map(|r| format!("from {}: {}", from(r.from), grouped(r.vertices)));
                 write!(f, "   distances {}", list(ranges))
             }
-            Facts::Components { largest, .. } => {
+            Self::Components { largest, .. } => {
                 let largest = largest.iter().map(|c| format!("{}: {}", c.component, grouped(c.vertices)));
                 write!(f, "largest components {}", list(largest))
             }
-            Facts::Ranks { highest } => {
+            Self::Ranks { highest } => {
                 let highest = highest.iter().map(|r| format!("{}: {:.4e}", r.vertex, r.rank));
                 write!(f, "highest ranks {}", list(highest))
             }
@@ -118,18 +154,20 @@ pub struct Results {
     /// Sources, by the input's identifiers, and values; empty if nothing is to be written.
     values: Vec<(Option<VertexName<'static>>, Outcome)>,
     keeps_values: bool,
+    keeps_parents: bool,
 }
 
 impl Results {
-    /// Creates an empty collection, which keeps values if they are to be written.
-    pub fn new(keeps_values: bool) -> Self {
-        Self { highlights: Vec::new(), values: Vec::new(), keeps_values }
+    /// Creates an empty collection, which keeps values and parents if they are to be written.
+    pub fn new(keeps_values: bool, keeps_parents: bool) -> Self {
+        Self { highlights: Vec::new(), values: Vec::new(), keeps_values, keeps_parents }
     }
 
     /// Adds the result of a source.
     pub fn add(&mut self, highlights: Highlights, outcome: Outcome) {
         if self.keeps_values {
-            self.values.push((highlights.source.clone(), outcome.without_parents()));
+            let outcome = if self.keeps_parents { outcome } else { outcome.without_parents() };
+            self.values.push((highlights.source.clone(), outcome));
         }
         self.highlights.push(highlights);
     }
@@ -140,8 +178,12 @@ impl Results {
     /// As for [`output::write_values`].
     pub fn write(&self, ids: &Ids, to: Output) -> Result<(), Failure> {
         let several = self.values.len() > 1;
-        let values = self.values.iter().map(|(source, outcome)| (source.clone().filter(|_| several), outcome.values()));
-        output::write_values(&values.collect::<Vec<_>>(), ids, to)
+        let written = self.values.iter().map(|(source, outcome)| Written {
+            source: source.clone().filter(|_| several),
+            values: outcome.values(),
+            parents: outcome.parents(),
+        });
+        output::write_values(&written.collect::<Vec<_>>(), ids, to)
     }
 }
 

@@ -6,16 +6,18 @@ mod outcome;
 mod store;
 pub mod stored;
 mod subject;
+mod vertices;
 
 pub use highlights::{Highlights, Results};
 pub use outcome::{Outcome, distances};
 pub use store::cache_bytes;
 pub use subject::Described;
+pub use vertices::Vertices;
 
 use store::Store;
 use subject::Subject;
 
-use crate::args::{GraphArgs, GraphCommand, SourceArgs, WeightArgs, Weights, WeightsType, WorldArgs};
+use crate::args::{GraphArgs, GraphCommand, PathArgs, SourceArgs, WeightArgs, Weights, WeightsType, WorldArgs};
 use crate::interrupt::Interrupt;
 use crate::output::{Failure, Text};
 use crate::progress::Loading;
@@ -29,14 +31,15 @@ use warpbell::graph::import::Precision;
 use warpbell::graph::stored::GraphName;
 use warpbell::graph::verify::{self, VerifyError};
 use warpbell::graph::{
-    Bfs, BfsOptions, Components, ComponentsOptions, Csr, GraphOnEngine, GraphShape, LoadOptions, Loaded, Orientation,
-    PageRank, PageRankOptions, PageRankResult, PlacementOptions, Sssp, SsspOptions, WeightMode, hub, teps,
+    Bfs, BfsOptions, Components, ComponentsOptions, Csr, GraphOnEngine, GraphShape, Ids, LoadOptions, Loaded,
+    Orientation, PageRank, PageRankOptions, PageRankResult, PlacementOptions, Sssp, SsspOptions, WeightMode, hub,
 };
-use warpbell::units::grouped;
 
 /// Graph algorithm with its options.
 pub enum Algorithm {
-    Bfs,
+    Bfs {
+        max_depth: Option<u32>,
+    },
     Components,
     PageRank(PageRankOptions),
     Sssp(SsspOptions, WeightArgs),
@@ -60,6 +63,7 @@ enum Input {
 pub struct Job {
     algorithm: Algorithm,
     sources: SourceArgs,
+    paths: PathArgs,
     pub graph: GraphArgs,
 }
 
@@ -70,10 +74,10 @@ pub struct Job {
 /// * [`Failure::BrokenPipe`] if standard output was closed.
 /// * [`Failure::Error`] if the input, a device, an engine or a run fails, or if the result is wrong.
 pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> {
-    let none = SourceArgs { source: Vec::new(), sources: None };
+    let none = || (SourceArgs { source: Vec::new(), sources: None }, PathArgs::default());
     let job = match command {
-        GraphCommand::Bfs { sources, pes, transport, graph } => {
-            let job = Job { algorithm: Algorithm::Bfs, sources, graph };
+        GraphCommand::Bfs { sources, paths, max_depth, pes, transport, graph } => {
+            let job = Job { algorithm: Algorithm::Bfs { max_depth }, sources, paths, graph };
             if pes.is_some() || transport.transport.is_some() || world::launched()?.is_some() {
                 return partitioned::run(&job, &WorldArgs { pes, transport }, interrupt);
             }
@@ -85,7 +89,10 @@ pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> 
         GraphCommand::Verify(args) => return stored::verify(&args, interrupt),
         GraphCommand::Delete(args) => return stored::delete(&args, interrupt),
         GraphCommand::Export(args) => return export::run(&args, interrupt),
-        GraphCommand::Cc { graph } => Job { algorithm: Algorithm::Components, sources: none, graph },
+        GraphCommand::Cc { graph } => {
+            let (sources, paths) = none();
+            Job { algorithm: Algorithm::Components, sources, paths, graph }
+        }
         GraphCommand::Pagerank { damping, iterations, tolerance, graph } => {
             let options = PageRankOptions::default().damping(damping);
             let options = match iterations {
@@ -93,11 +100,12 @@ pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> 
                 None if tolerance.is_some() => options.tolerance(tolerance),
                 None => options,
             };
-            Job { algorithm: Algorithm::PageRank(options), sources: none, graph }
+            let (sources, paths) = none();
+            Job { algorithm: Algorithm::PageRank(options), sources, paths, graph }
         }
         GraphCommand::Sssp { sources, delta, weights, graph } => {
             let options = SsspOptions::default().delta(delta);
-            Job { algorithm: Algorithm::Sssp(options, weights), sources, graph }
+            Job { algorithm: Algorithm::Sssp(options, weights), sources, paths: PathArgs::default(), graph }
         }
     };
     if let Some(launched) = world::launched()? {
@@ -129,7 +137,7 @@ impl Job {
     /// Returns the name of the command, as in `graph bfs`.
     pub fn name(&self) -> &'static str {
         match self.algorithm {
-            Algorithm::Bfs => "graph bfs",
+            Algorithm::Bfs { .. } => "graph bfs",
             Algorithm::Components => "graph cc",
             Algorithm::PageRank(_) => "graph pagerank",
             Algorithm::Sssp(..) => "graph sssp",
@@ -150,7 +158,7 @@ impl Job {
         };
         phases.load_ns = nanoseconds(started.elapsed());
         let early = match &input {
-            Input::Loaded(loaded) => Some(self.sources(&loaded.csr)?),
+            Input::Loaded(loaded) => Some(self.vertices(&loaded.csr)?),
             Input::Stored(_) => None,
         };
         let engine = engine::open(&args.engine)?;
@@ -176,8 +184,8 @@ impl Job {
         phases.place_ns =
             if matches!(subject, Subject::Stored(_)) { placed.saturating_sub(phases.load_ns) } else { placed };
         let shape = subject.shape();
-        let sources = early.map_or_else(|| self.sources(shape), Ok)?;
-        self.warn(shape, &sources);
+        let named = early.map_or_else(|| self.vertices(shape), Ok)?;
+        self.warn(shape, &named);
         text.line(format_args!("{}", subject.described().line()))?;
         subject.described().notices().try_for_each(|notice| text.line(format_args!("{notice}")))?;
         let (checked, exact) = match &subject {
@@ -185,10 +193,10 @@ impl Job {
             _ => (store.csr.as_ref(), None),
         };
 
-        let mut runner = self.runner(&store.graph)?;
+        let mut runner = self.runner(&store.graph, &named)?;
         let mut runs = Vec::new();
-        let mut results = Results::new(output.is_some());
-        for &source in &sources {
+        let mut results = self.results(output.is_some());
+        for &source in &named.sources {
             let mut last = None;
             for _ in 0..args.runs {
                 interrupt.doing("running kernels");
@@ -202,10 +210,10 @@ impl Job {
                 if let Some(csr) = checked {
                     let started = Instant::now();
                     interrupt.doing("checking the result");
-                    self.verify(csr, source, &outcome)?;
+                    self.verify(csr, source, &named, &outcome)?;
                     if let (Some(exact), Outcome::Sssp(result)) = (exact, &outcome) {
-                        let found = distances(&result.distance);
-                        right(verify::sssp_of_exact_weights(csr, exact, source.unwrap_or_default(), found))?;
+                        let (search, found) = (self.search(source, &named), distances(&result.distance));
+                        right(verify::sssp_of_exact_weights(csr, exact, search, found))?;
                         run.weight_tolerance = Some(verify::ROUNDED_WEIGHTS_TOLERANCE);
                     }
                     run.verification_ns = nanoseconds(started.elapsed());
@@ -216,7 +224,7 @@ impl Job {
                 runs.push(run);
             }
             if let Some((prefix, outcome)) = last {
-                let highlights = Highlights::of(&outcome, shape.ids(), source, args.top);
+                let highlights = self.highlights(&outcome, shape.ids(), source, &named);
                 text.line(format_args!("{prefix}{highlights}"))?;
                 results.add(highlights, outcome);
             }
@@ -320,52 +328,10 @@ impl Job {
                 .progress(Some(&advance)),
         )?;
         // Searches then visit well-connected neighbours first and read the fewest edges.
-        if matches!(self.algorithm, Algorithm::Bfs | Algorithm::Components) {
+        if matches!(self.algorithm, Algorithm::Bfs { .. } | Algorithm::Components) {
             hub::order_by_degree(&mut loaded.csr);
         }
         Ok(loaded)
-    }
-
-    /// Returns the source vertices. Algorithms without a source get one `None`.
-    ///
-    /// # Errors
-    /// [`Failure::Error`] if the graph lacks a vertex that `--source` names, or has no edges to draw a source from.
-    pub fn sources(&self, csr: &dyn GraphShape) -> Result<Vec<Option<u64>>, Failure> {
-        if matches!(self.algorithm, Algorithm::Components | Algorithm::PageRank(_)) {
-            return Ok(vec![None]);
-        }
-        if self.sources.source.is_empty() {
-            let count = self.sources.sources.unwrap_or(1) as usize;
-            let picked = teps::pick_sources(csr, count, self.graph.seed);
-            if picked.is_empty() {
-                let (input, vertices) = (self.graph.input.display(), grouped(csr.vertices()));
-                return Err(Failure::Error(format!(
-                    "{input}: its {vertices} vertices have no edges, so no source can be chosen; name one with --source"
-                )));
-            }
-            return Ok(picked.into_iter().map(Some).collect());
-        }
-        let vertex = |id: &String| {
-            csr.ids().vertex(id.as_str()).map(Some).ok_or_else(|| {
-                let range = match csr.ids().bounds() {
-                    Some((low, high)) if csr.ids().names().is_some() => format!("its names go from {low} to {high}"),
-                    Some((low, high)) => format!("its identifiers are whole numbers from {low} to {high}"),
-                    None => "it has no vertices".to_owned(),
-                };
-                Failure::Error(format!("--source {id}: {} has no such vertex; {range}", self.graph.input.display()))
-            })
-        };
-        self.sources.named().map(vertex).collect()
-    }
-
-    /// Warns about each vertex of `--source` without outgoing edges.
-    pub fn warn(&self, csr: &dyn GraphShape, sources: &[Option<u64>]) {
-        let named = if self.sources.source.is_empty() { &[] } else { sources };
-        for source in named.iter().flatten().filter(|v| csr.degree(**v) == 0) {
-            let why = if csr.directed() { "no edge leaves the vertex" } else { "the vertex has no edges" };
-            let id = csr.ids().id(*source);
-            output::warn(format_args!("--source {id}: {why}, so the search reaches no other vertex"));
-        }
     }
 
     /// Returns the source as the prefix of a result line; empty if the user named exactly one source.
@@ -376,16 +342,25 @@ impl Job {
 
     fn needs(&self) -> PlacementOptions {
         match self.algorithm {
-            Algorithm::Bfs => PlacementOptions::BFS,
+            Algorithm::Bfs { .. } => PlacementOptions::BFS,
             Algorithm::Components => PlacementOptions::COMPONENTS,
             Algorithm::PageRank(_) => PlacementOptions::PAGERANK,
             Algorithm::Sssp(..) => PlacementOptions::SSSP,
         }
     }
 
-    fn runner(&self, graph: &GraphOnEngine) -> Result<Runner, Failure> {
+    /// Returns the options of breadth-first searches.
+    pub fn bfs_options(&self, named: &Vertices) -> BfsOptions {
+        let max_depth = match self.algorithm {
+            Algorithm::Bfs { max_depth } => max_depth,
+            _ => None,
+        };
+        BfsOptions::default().target(named.target).max_depth(max_depth)
+    }
+
+    fn runner(&self, graph: &GraphOnEngine, named: &Vertices) -> Result<Runner, Failure> {
         Ok(match &self.algorithm {
-            Algorithm::Bfs => Runner::Bfs(Bfs::new(graph, &BfsOptions::default())?),
+            Algorithm::Bfs { .. } => Runner::Bfs(Bfs::new(graph, &self.bfs_options(named))?),
             Algorithm::Components => Runner::Components(Components::new(graph, &ComponentsOptions::default())?),
             Algorithm::PageRank(options) => Runner::PageRank(PageRank::new(graph, options)?),
             Algorithm::Sssp(options, _) => Runner::Sssp(Sssp::new(graph, options)?),
@@ -429,18 +404,47 @@ impl Job {
     ///
     /// # Errors
     /// [`Failure::Error`] if the result is wrong, or if PageRank's ranks did not converge.
-    pub fn verify(&self, csr: &Csr, source: Option<u64>, outcome: &Outcome) -> Result<(), Failure> {
-        let source = source.unwrap_or_default();
+    pub fn verify(
+        &self,
+        csr: &Csr,
+        source: Option<u64>,
+        named: &Vertices,
+        outcome: &Outcome,
+    ) -> Result<(), Failure> {
+        let search = self.search(source, named);
         let wrong = match outcome {
             Outcome::Bfs(r) => match &r.parent {
-                Some(parents) => verify::bfs_parents(csr, source, &r.depth, parents),
-                None => verify::bfs(csr, source, &r.depth),
+                Some(parents) => verify::bfs_parents(csr, search, &r.depth, parents),
+                None => verify::bfs(csr, search, &r.depth),
             },
             Outcome::Components(r) => verify::components(csr, &r.label),
             Outcome::PageRank(r) => self.verify_ranks(csr, r)?,
-            Outcome::Sssp(r) => verify::sssp(csr, source, distances(&r.distance)),
+            Outcome::Sssp(r) => verify::sssp(csr, search, distances(&r.distance)),
         };
         right(wrong)
+    }
+
+    /// Returns the search from a source, as the check takes it.
+    fn search(&self, source: Option<u64>, named: &Vertices) -> verify::Search {
+        let limit = match &self.algorithm {
+            Algorithm::Bfs { max_depth } => max_depth.map(f64::from),
+            _ => None,
+        };
+        verify::Search { source: source.unwrap_or_default(), target: named.target, limit }
+    }
+
+    /// Returns an empty collection of results, which keeps values, and parents if they are to be written.
+    pub fn results(&self, keeps_values: bool) -> Results {
+        Results::new(keeps_values, self.paths.parents)
+    }
+
+    /// Computes the highlights from a result.
+    pub fn highlights(&self, outcome: &Outcome, ids: &Ids, source: Option<u64>, named: &Vertices) -> Highlights {
+        let highlights = Highlights::of(outcome, ids, source, self.graph.top);
+        match named.target {
+            Some(target) => highlights.to(target, self.paths.path.is_some(), outcome, ids),
+            None => highlights,
+        }
     }
 
     fn verify_ranks(&self, csr: &Csr, result: &PageRankResult) -> Result<Result<(), VerifyError>, Failure> {

@@ -2,6 +2,8 @@
 
 use crate::output::{Failure, Text};
 use crate::workloads::graph::{GraphRun, seconds};
+use serde::Serialize;
+use std::fmt;
 use warpbell::graph::output::Values;
 use warpbell::graph::verify;
 use warpbell::graph::{
@@ -22,7 +24,9 @@ impl Outcome {
     pub fn figures(&self, csr: &dyn GraphShape) -> GraphRun {
         match self {
             Self::Bfs(r) => {
-                let edges = teps::traversed_edges(csr, |v| r.depth[v as usize] != UNREACHED);
+                // Each level reads the edges of the vertices of the level before. A search that was ended has not read
+                // those of its last vertices.
+                let edges = teps::traversed_edges(csr, |v| (r.depth[v as usize] as usize) < r.levels.len());
                 // The last level finds no vertices and is not counted.
                 let levels = r.levels.iter().filter(|l| l.found > 0).count();
                 GraphRun { reached: Some(r.reached), ..GraphRun::new(r.elapsed, edges, (levels, "levels")) }
@@ -49,7 +53,7 @@ impl Outcome {
         }
     }
 
-    /// Returns the result without what is not written: the parents of a search.
+    /// Returns the result without the parents of a search.
     pub fn without_parents(mut self) -> Self {
         if let Self::Bfs(r) = &mut self {
             r.parent = None;
@@ -64,6 +68,34 @@ impl Outcome {
             Self::Components(r) => Values::WideComponents(&r.label),
             Self::PageRank(r) => Values::Ranks64(&r.rank),
             Self::Sssp(r) => Values::Distances(distances(&r.distance)),
+        }
+    }
+
+    /// Returns the number of the vertex before each vertex on a path from the source, if the result has parents.
+    pub fn parents(&self) -> Option<&[u64]> {
+        match self {
+            Self::Bfs(r) => r.parent.as_deref(),
+            Self::Components(_) | Self::PageRank(_) | Self::Sssp(_) => None,
+        }
+    }
+
+    /// Returns the length of a shortest path to a vertex, or `None` if the search did not reach the vertex.
+    pub fn length(&self, target: u64) -> Option<Length> {
+        match self {
+            Self::Bfs(r) => Some(r.depth[target as usize]).filter(|d| *d != UNREACHED).map(|d| Length::Whole(d.into())),
+            Self::Sssp(r) => distances(&r.distance).real(target as usize).map(|real| match &r.distance {
+                Distances::Integer(d) => Length::Whole(d[target as usize]),
+                Distances::Real(_) => Length::Real(real),
+            }),
+            Self::Components(_) | Self::PageRank(_) => None,
+        }
+    }
+
+    /// Returns the vertices of a shortest path to a vertex, if the search reached the vertex and has parents.
+    pub fn path(&self, target: u64) -> Option<Vec<u64>> {
+        match self {
+            Self::Bfs(r) => r.path_to(target),
+            Self::Components(_) | Self::PageRank(_) | Self::Sssp(_) => None,
         }
     }
 
@@ -110,6 +142,23 @@ impl Outcome {
                     seconds(b.elapsed)
                 ))
             }),
+        }
+    }
+}
+
+/// Length of a path.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(untagged)]
+pub enum Length {
+    Whole(u64),
+    Real(f64),
+}
+
+impl fmt::Display for Length {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(length) => f.write_str(&grouped(*length)),
+            Self::Real(length) => f.write_str(&real(*length)),
         }
     }
 }

@@ -183,8 +183,20 @@ impl Job {
             "verify": !args.no_verify,
             "deadline_ns": nanoseconds(args.engine.deadline),
         });
+        self.describe_search(&mut config);
+        if let Some(s) = &store.storage {
+            config["warm"] = json!(args.warm);
+            config["page_bytes"] = json!(s.cache.page_bytes());
+            config["cache_bytes"] = json!(s.cache.bytes());
+        }
+        config
+    }
+
+    /// Adds the options of the algorithm, which do not depend on the place of the edges.
+    pub fn describe_search(&self, config: &mut serde_json::Value) {
         match &self.algorithm {
-            Algorithm::Bfs | Algorithm::Components => {}
+            Algorithm::Bfs { max_depth } => config["max_depth"] = json!(max_depth),
+            Algorithm::Components => {}
             Algorithm::PageRank(options) => {
                 config["damping"] = json!(options.damping);
                 config["tolerance"] = json!(options.tolerance);
@@ -196,11 +208,8 @@ impl Job {
                 config["weights_type"] = json!(weights.weights_type);
             }
         }
-        if let Some(s) = &store.storage {
-            config["warm"] = json!(args.warm);
-            config["page_bytes"] = json!(s.cache.page_bytes());
-            config["cache_bytes"] = json!(s.cache.bytes());
+        if let Some((_, end)) = self.paths.end() {
+            config["target"] = json!(end);
         }
-        config
     }
 }
