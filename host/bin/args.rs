@@ -19,9 +19,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 use warpbell::doctor::Require;
-use warpbell::graph::{LEAST_TOLERANCE, UNREACHED};
 use warpbell::graph::import::{DEFAULT_SEED, FileFormat, Precision};
 use warpbell::graph::stored::GraphName;
+use warpbell::graph::{LEAST_TOLERANCE, UNREACHED};
 use warpbell::nvme::RetryBudget;
 use warpbell::units::{Bytes, BytesOrShare, parse_duration};
 
@@ -169,7 +169,7 @@ pub enum GraphCommand {
     },
     /// Single-source shortest paths by edge weight
     #[command(
-        after_help = "Examples:\n  warpbell graph sssp roads.wel --source 1\n  warpbell graph sssp kron:16 --weights reals --sources 8"
+        after_help = "Examples:\n  warpbell graph sssp roads.wel --source 1\n  warpbell graph sssp roads.wel --source 1 --path 7\n  warpbell graph sssp kron:16 --weights reals --sources 8"
     )]
     Sssp {
         /// Bucket width, in units of edge weight [default: chosen from the weights]
@@ -179,6 +179,11 @@ pub enum GraphCommand {
         weights: WeightArgs,
         #[command(flatten)]
         sources: SourceArgs,
+        #[command(flatten)]
+        paths: PathArgs,
+        /// Largest distance: vertices that are further away from the source count as unreached
+        #[arg(long, value_name = "D", help_heading = "Paths", value_parser = distance)]
+        max_distance: Option<f64>,
         #[command(flatten)]
         graph: GraphArgs,
     },
@@ -554,6 +559,13 @@ fn change(s: &str) -> Result<f64, String> {
     }
 }
 
+fn distance(s: &str) -> Result<f64, String> {
+    match s.parse::<f64>() {
+        Ok(d) if d >= 0.0 && d.is_finite() => Ok(d),
+        _ => Err("write a number of 0 or more, as in 2.5".to_owned()),
+    }
+}
+
 fn tolerance(s: &str) -> Result<f64, String> {
     match s.parse::<f64>() {
         Ok(t) if t > 0.0 && t.is_finite() => Ok(t),
@@ -658,6 +670,8 @@ mod tests {
             (&["bfs", "g", "--path", "1", "--target", "2"], ErrorKind::ArgumentConflict),
             (&["bfs", "g", "--target", "1,2"], ErrorKind::ValueValidation),
             (&["bfs", "g", "--max-depth", "4294967295"], ErrorKind::ValueValidation),
+            (&["sssp", "g", "--max-distance", "-1"], ErrorKind::ValueValidation),
+            (&["sssp", "g", "--max-distance", "inf"], ErrorKind::ValueValidation),
             (&["pagerank", "g", "--iterations", "3", "--tolerance", "1"], ErrorKind::ArgumentConflict),
             (&["pagerank", "g", "--damping", "1"], ErrorKind::ValueValidation),
             (&["pagerank", "g", "--tolerance", "1e-16"], ErrorKind::ValueValidation),

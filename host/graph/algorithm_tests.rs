@@ -282,7 +282,7 @@ fn integer_distances_are_dijkstras() {
             let csr = Csr::from_weighted_edges(shape.csr.vertices(), &edges, options).unwrap();
             let Some(Weights::U32(weights)) = csr.weights() else { panic!("integer weights") };
             let graph = GraphOnEngine::place(&engine, &csr, Placement::Gpu, PlacementOptions::SSSP).unwrap();
-            let mut search = Sssp::new(&graph, &SsspOptions { delta, rounds: 0 }).unwrap();
+            let mut search = Sssp::new(&graph, &SsspOptions::default().delta(delta)).unwrap();
             for source in sources(&csr).into_iter().take(2) {
                 let result = search.run(source).unwrap();
                 let expected = serial_distances(&csr, source, [0, u64::MAX], |d, i| d + u64::from(weights[i]));
@@ -312,7 +312,7 @@ fn real_distances_are_dijkstras() {
             if delta.is_some_and(|d| d < 1.0) && csr.vertices() > 100 {
                 continue;
             }
-            let mut search = Sssp::new(&graph, &SsspOptions { delta, rounds: 0 }).unwrap();
+            let mut search = Sssp::new(&graph, &SsspOptions::default().delta(delta)).unwrap();
             let source = sources(&csr)[0];
             let result = search.run(source).unwrap();
             let expected = serial_distances(&csr, source, [0.0, f64::INFINITY], |d, i| d + f64::from(weights[i]));
@@ -346,10 +346,10 @@ fn wrong_calls_are_errors() {
     }
     let graph = GraphOnEngine::place(&engine, &csr, Placement::Gpu, PlacementOptions::ALL).unwrap();
     for delta in [0.0, -1.0, f64::INFINITY] {
-        let options = SsspOptions { delta: Some(delta), rounds: 0 };
+        let options = SsspOptions::default().delta(Some(delta));
         assert!(matches!(sssp(&graph, 0, &options), Err(GraphError::Parameter { name: "delta", .. })));
     }
-    let limited = SsspOptions { delta: None, rounds: 1 };
+    let limited = SsspOptions::default().rounds(1);
     assert!(matches!(sssp(&graph, 0, &limited), Err(GraphError::TooManyRounds { rounds: 1, .. })));
 }
 

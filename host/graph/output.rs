@@ -160,9 +160,7 @@ impl Written<'_> {
         let parents = self.parents.unwrap_or_default();
         let is_bad = |v: usize| parents[v] != NO_PARENT && parents[v] >= vertices;
         match parallel::position(parents.len(), is_bad) {
-            Some(v) => {
-                Err(OutputError::Parent { vertex: ids.id(v as u64).into_owned(), found: parents[v], vertices })
-            }
+            Some(v) => Err(OutputError::Parent { vertex: ids.id(v as u64).into_owned(), found: parents[v], vertices }),
             None => Ok(()),
         }
     }

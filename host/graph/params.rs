@@ -242,6 +242,7 @@ pub const SSSP_NEAR: usize = 0;
 pub const SSSP_FAR: usize = 1;
 pub const SSSP_SCANNED: usize = 2;
 pub const SSSP_LOWERED: usize = 3;
+pub const SSSP_OPEN: usize = 4;
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable)]
 pub struct Sssp {
@@ -254,6 +255,7 @@ pub struct Sssp {
     pub near_next: u64,
     pub far: u64,
     pub far_next: u64,
+    pub parent: u64,
     pub near_items: u64,
     pub far_items: u64,
     pub settled: u64,
@@ -267,7 +269,7 @@ pub struct Sssp {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of Sssp"][size_of::<Sssp>() - 144usize];
+    ["Size of Sssp"][size_of::<Sssp>() - 152usize];
     ["Alignment of Sssp"][align_of::<Sssp>() - 8usize];
     ["Offset of field: Sssp::offset"][offset_of!(Sssp, offset) - 0usize];
     ["Offset of field: Sssp::distance"][offset_of!(Sssp, distance) - 8usize];
@@ -278,16 +280,17 @@ const _: () = {
     ["Offset of field: Sssp::near_next"][offset_of!(Sssp, near_next) - 48usize];
     ["Offset of field: Sssp::far"][offset_of!(Sssp, far) - 56usize];
     ["Offset of field: Sssp::far_next"][offset_of!(Sssp, far_next) - 64usize];
-    ["Offset of field: Sssp::near_items"][offset_of!(Sssp, near_items) - 72usize];
-    ["Offset of field: Sssp::far_items"][offset_of!(Sssp, far_items) - 80usize];
-    ["Offset of field: Sssp::settled"][offset_of!(Sssp, settled) - 88usize];
-    ["Offset of field: Sssp::threshold"][offset_of!(Sssp, threshold) - 96usize];
-    ["Offset of field: Sssp::sums"][offset_of!(Sssp, sums) - 104usize];
-    ["Offset of field: Sssp::report"][offset_of!(Sssp, report) - 112usize];
-    ["Offset of field: Sssp::vertices"][offset_of!(Sssp, vertices) - 120usize];
-    ["Offset of field: Sssp::source"][offset_of!(Sssp, source) - 128usize];
-    ["Offset of field: Sssp::round"][offset_of!(Sssp, round) - 136usize];
-    ["Offset of field: Sssp::reserved"][offset_of!(Sssp, reserved) - 140usize];
+    ["Offset of field: Sssp::parent"][offset_of!(Sssp, parent) - 72usize];
+    ["Offset of field: Sssp::near_items"][offset_of!(Sssp, near_items) - 80usize];
+    ["Offset of field: Sssp::far_items"][offset_of!(Sssp, far_items) - 88usize];
+    ["Offset of field: Sssp::settled"][offset_of!(Sssp, settled) - 96usize];
+    ["Offset of field: Sssp::threshold"][offset_of!(Sssp, threshold) - 104usize];
+    ["Offset of field: Sssp::sums"][offset_of!(Sssp, sums) - 112usize];
+    ["Offset of field: Sssp::report"][offset_of!(Sssp, report) - 120usize];
+    ["Offset of field: Sssp::vertices"][offset_of!(Sssp, vertices) - 128usize];
+    ["Offset of field: Sssp::source"][offset_of!(Sssp, source) - 136usize];
+    ["Offset of field: Sssp::round"][offset_of!(Sssp, round) - 144usize];
+    ["Offset of field: Sssp::reserved"][offset_of!(Sssp, reserved) - 148usize];
 };
 pub const COMPONENTS_ROOTS: usize = 0;
 pub const COMPONENTS_SCANNED: usize = 1;

@@ -152,7 +152,8 @@ enum wb_sssp_sum {
   WB_SSSP_NEAR = 0,     // items of the next near queue
   WB_SSSP_FAR = 1,      // vertices added to the far queue
   WB_SSSP_SCANNED = 2,  // edges read
-  WB_SSSP_LOWERED = 3   // distances lowered
+  WB_SSSP_LOWERED = 3,  // distances lowered
+  WB_SSSP_OPEN = 4      // vertices that were reached and have no parent
 };
 
 // Parameters of a step.
@@ -167,10 +168,11 @@ typedef struct wb_sssp {
   WB_POINTER(void) near_next;   // items to relax in the next round
   WB_POINTER(void) far;         // vertices at or beyond the threshold
   WB_POINTER(void) far_next;    // vertices that stay far when the threshold moves
+  WB_POINTER(void) parent;      // an identifier for each vertex
   uint64_t near_items;
   uint64_t far_items;
   uint64_t settled;    // word: distances below it are final when the far queue is split
-  uint64_t threshold;  // word: near distances are below it
+  uint64_t threshold;  // word: near distances are below it; the largest distance that stays when others are cut off
   WB_POINTER(wb_graph_counters) sums;
   WB_POINTER(wb_graph_report) report;
   uint64_t vertices;
@@ -240,7 +242,7 @@ static_assert(sizeof(wb_partition_counters) == 128, "wb_partition_counters");
 static_assert(sizeof(wb_partition_header) == 64, "wb_partition_header");
 static_assert(sizeof(wb_partition_report) == 128, "wb_partition_report");
 static_assert(sizeof(wb_partition) == 240, "wb_partition");
-static_assert(sizeof(wb_sssp) == 144, "wb_sssp");
+static_assert(sizeof(wb_sssp) == 152, "wb_sssp");
 static_assert(sizeof(wb_components) == 88, "wb_components");
 static_assert(sizeof(wb_pagerank) == 104, "wb_pagerank");
 #endif

@@ -59,3 +59,45 @@ fn parents_are_a_column_of_the_results() {
     assert!(several.starts_with("1 1 0 1\n") && several.ends_with("9 8 1 9\n9 9 0 9\n"), "{several}");
     assert_eq!(several.lines().filter(|line| line.starts_with("1 ")).count(), 7);
 }
+
+#[test]
+fn shortest_paths_have_parents_and_end_where_they_are_told_to() {
+    let folder = folder();
+    // The direct edge from 1 to 4 is the longest way, and 2 and 3 are at the same distance.
+    let roads = write(&folder, "roads.wel", "1 2 2\n2 3 0\n3 2 0\n3 4 4\n1 4 7\n4 5 1.5\n8 9 1\n");
+    let sssp = ["graph", "sssp", &roads, "--directed", "--source", "1"];
+    for edges in ["storage", "pinned", "gpu"] {
+        let args = [&sssp[..], &["--edges", edges]].concat();
+        let text = succeeds(&[&args[..], &["--path", "5"]].concat());
+        mentions(&text, &["verified (GAP rules)", "target 5   length 7.5   path 1 2 3 4 5\n"]);
+        let written = succeeds(&[&args[..], &["--parents", "--out", "-"]].concat());
+        assert_eq!(written, "1 0 1\n2 2 1\n3 2 2\n4 6 3\n5 7.5 4\n8 inf -\n9 inf -\n");
+        let written = succeeds(&[&args[..], &["--parents", "--target", "4", "--out", "-"]].concat());
+        assert_eq!(written, "1 0 1\n2 2 1\n3 2 2\n4 6 3\n5 inf -\n8 inf -\n9 inf -\n");
+        let written = succeeds(&[&args[..], &["--max-distance", "2.5", "--target", "4", "--out", "-"]].concat());
+        assert_eq!(written, "1 0\n2 2\n3 2\n4 inf\n5 inf\n8 inf\n9 inf\n");
+        mentions(&succeeds(&[&args[..], &["--path", "8"]].concat()), &["reached 5 in", "target 8   not reached\n"]);
+    }
+    let report = report(&[&sssp[..], &["--path", "3", "--max-distance", "9"]].concat());
+    let target = &report["results"]["highlights"][0]["target"];
+    assert_eq!(*target, serde_json::json!({ "vertex": 3, "length": 2.0, "path": [1, 2, 3] }));
+    assert_eq!((&report["config"]["max_distance"], &report["config"]["parents"]), (&9.0.into(), &true.into()));
+}
+
+#[test]
+fn a_path_to_each_vertex_of_a_stored_graph_is_verified() {
+    let folder = folder();
+    let device = format!("soft:{}", name(&folder.path().join("g.img")));
+    succeeds(&["graph", "import", "kron:10", "--name", "g", "--weights", "integers", "--device", &device]);
+    for algorithm in ["bfs", "sssp"] {
+        let args = ["graph", algorithm, "stored:g", "--device", &device, "--verify", "--sources", "3"];
+        let text = succeeds(&[&args[..], &["--parents", "--path", "7"]].concat());
+        assert_eq!(text.matches("verified (GAP rules)").count(), 3, "{text}");
+        assert_eq!(text.matches("target 7   ").count(), 3, "{text}");
+        mentions(&fails(&[&args[..], &["--target", "2000"]].concat()), &["--target 2000: stored:g has no such vertex"]);
+    }
+    // Rounded weights are verified by those of the file, too.
+    let real = write(&folder, "real.wel", "1 2 0.1\n2 3 0.2\n1 3 0.35\n3 4 0.7\n");
+    let text = succeeds(&["graph", "sssp", &real, "--source", "1", "--weights-type", "f32", "--path", "3"]);
+    mentions(&text, &["verified (GAP rules), and by the file's weights", "path 1 2 3\n"]);
+}

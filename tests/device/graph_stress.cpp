@@ -44,7 +44,8 @@ struct sample {
     std::mt19937 random(seed);
     std::vector<std::vector<edge>> lists(vertices);
     auto join = [&](uint32_t a, uint32_t b) {
-      const uint32_t weight = 1 + random() % 100;
+      // Some edges have length 0, so that parents need an order among vertices of the same distance.
+      const uint32_t weight = random() % 4 ? 1 + random() % 100 : 0;
       lists[a].push_back({b, weight});
       lists[b].push_back({a, weight});
     };
@@ -220,6 +221,42 @@ void distances(sample& g, uint64_t source, uint64_t delta) {
   }
   const auto expected = dijkstra(g, source, [](edge e) { return e.weight; });
   for (uint64_t v = 0; v < g.vertices; ++v) CHECK(distance[v] == static_cast<uint32_t>(expected[v]));
+
+  std::vector<uint32_t> parent(g.vertices);
+  p.parent = at(parent);
+  for (p.round = 0; p.round < 2; ++p.round) {
+    p.near_next = at(near[now]);
+    model::run(warps, [&] { wb_sssp_spread_u32_d32(p); });
+    p.near_items = g.report.sum[WB_SSSP_NEAR];
+    while (p.near_items) {
+      p.near = at(near[now]), p.near_next = at(near[1 - now]), now = 1 - now;
+      model::run(warps, [&] { wb_sssp_parents_pointer_u32_w32_d32(p, {g.weighted.data()}); });
+      p.near_items = g.report.sum[WB_SSSP_NEAR];
+    }
+  }
+  for (uint64_t v = 0; v < g.vertices; ++v) {
+    if (expected[v] == ~0ull) {
+      CHECK(parent[v] == ~0u);
+      continue;
+    }
+    // The parents lead to the source, and no path has more vertices than there are.
+    uint64_t u = v, steps = 0;
+    for (; u != source; u = parent[u]) {
+      bool tight = false;
+      for (uint64_t i = g.offset[parent[u]]; i < g.offset[parent[u] + 1]; ++i) {
+        tight |= g.weighted[i].id == u && distance[parent[u]] + g.weighted[i].weight == distance[u];
+      }
+      CHECK(tight && ++steps < g.vertices);
+    }
+  }
+
+  // Half of the largest distance is the limit.
+  p.threshold = 0;
+  for (uint32_t d : distance) p.threshold = d != ~0u && d / 2 > p.threshold ? d / 2 : p.threshold;
+  model::run(warps, [&] { wb_sssp_cut_u32_d32(p); });
+  for (uint64_t v = 0; v < g.vertices; ++v) {
+    CHECK(distance[v] == (expected[v] > p.threshold ? ~0u : static_cast<uint32_t>(expected[v])));
+  }
 }
 
 }  // namespace

@@ -37,9 +37,7 @@ use warpbell::graph::{
 
 /// Graph algorithm with its options.
 pub enum Algorithm {
-    Bfs {
-        max_depth: Option<u32>,
-    },
+    Bfs { max_depth: Option<u32> },
     Components,
     PageRank(PageRankOptions),
     Sssp(SsspOptions, WeightArgs),
@@ -103,9 +101,10 @@ pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> 
             let (sources, paths) = none();
             Job { algorithm: Algorithm::PageRank(options), sources, paths, graph }
         }
-        GraphCommand::Sssp { sources, delta, weights, graph } => {
-            let options = SsspOptions::default().delta(delta);
-            Job { algorithm: Algorithm::Sssp(options, weights), sources, paths: PathArgs::default(), graph }
+        GraphCommand::Sssp { sources, paths, delta, max_distance, weights, graph } => {
+            let parents = paths.parents || paths.path.is_some();
+            let options = SsspOptions::default().delta(delta).parents(parents).max_distance(max_distance);
+            Job { algorithm: Algorithm::Sssp(options, weights), sources, paths, graph }
         }
     };
     if let Some(launched) = world::launched()? {
@@ -363,7 +362,7 @@ impl Job {
             Algorithm::Bfs { .. } => Runner::Bfs(Bfs::new(graph, &self.bfs_options(named))?),
             Algorithm::Components => Runner::Components(Components::new(graph, &ComponentsOptions::default())?),
             Algorithm::PageRank(options) => Runner::PageRank(PageRank::new(graph, options)?),
-            Algorithm::Sssp(options, _) => Runner::Sssp(Sssp::new(graph, options)?),
+            Algorithm::Sssp(options, _) => Runner::Sssp(Sssp::new(graph, &options.clone().target(named.target))?),
         })
     }
 }
@@ -404,13 +403,7 @@ impl Job {
     ///
     /// # Errors
     /// [`Failure::Error`] if the result is wrong, or if PageRank's ranks did not converge.
-    pub fn verify(
-        &self,
-        csr: &Csr,
-        source: Option<u64>,
-        named: &Vertices,
-        outcome: &Outcome,
-    ) -> Result<(), Failure> {
+    pub fn verify(&self, csr: &Csr, source: Option<u64>, named: &Vertices, outcome: &Outcome) -> Result<(), Failure> {
         let search = self.search(source, named);
         let wrong = match outcome {
             Outcome::Bfs(r) => match &r.parent {
@@ -419,7 +412,10 @@ impl Job {
             },
             Outcome::Components(r) => verify::components(csr, &r.label),
             Outcome::PageRank(r) => self.verify_ranks(csr, r)?,
-            Outcome::Sssp(r) => verify::sssp(csr, search, distances(&r.distance)),
+            Outcome::Sssp(r) => match &r.parent {
+                Some(parents) => verify::sssp_parents(csr, search, distances(&r.distance), parents),
+                None => verify::sssp(csr, search, distances(&r.distance)),
+            },
         };
         right(wrong)
     }
@@ -428,6 +424,7 @@ impl Job {
     fn search(&self, source: Option<u64>, named: &Vertices) -> verify::Search {
         let limit = match &self.algorithm {
             Algorithm::Bfs { max_depth } => max_depth.map(f64::from),
+            Algorithm::Sssp(options, _) => options.max_distance,
             _ => None,
         };
         verify::Search { source: source.unwrap_or_default(), target: named.target, limit }

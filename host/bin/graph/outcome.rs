@@ -55,8 +55,10 @@ impl Outcome {
 
     /// Returns the result without the parents of a search.
     pub fn without_parents(mut self) -> Self {
-        if let Self::Bfs(r) = &mut self {
-            r.parent = None;
+        match &mut self {
+            Self::Bfs(r) => r.parent = None,
+            Self::Sssp(r) => r.parent = None,
+            Self::Components(_) | Self::PageRank(_) => {}
         }
         self
     }
@@ -75,7 +77,8 @@ impl Outcome {
     pub fn parents(&self) -> Option<&[u64]> {
         match self {
             Self::Bfs(r) => r.parent.as_deref(),
-            Self::Components(_) | Self::PageRank(_) | Self::Sssp(_) => None,
+            Self::Sssp(r) => r.parent.as_deref(),
+            Self::Components(_) | Self::PageRank(_) => None,
         }
     }
 
@@ -95,7 +98,8 @@ impl Outcome {
     pub fn path(&self, target: u64) -> Option<Vec<u64>> {
         match self {
             Self::Bfs(r) => r.path_to(target),
-            Self::Components(_) | Self::PageRank(_) | Self::Sssp(_) => None,
+            Self::Sssp(r) => r.path_to(target),
+            Self::Components(_) | Self::PageRank(_) => None,
         }
     }
 

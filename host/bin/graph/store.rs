@@ -204,6 +204,8 @@ impl Job {
             }
             Algorithm::Sssp(options, weights) => {
                 config["delta"] = json!(options.delta);
+                config["max_distance"] = json!(options.max_distance);
+                config["parents"] = json!(options.parents);
                 config["weights"] = json!(weights.weights);
                 config["weights_type"] = json!(weights.weights_type);
             }
