@@ -152,7 +152,7 @@ pub enum GraphCommand {
     },
     /// PageRank; the ranks sum to 1
     #[command(
-        after_help = "Examples:\n  warpbell graph pagerank kron:18 --iterations 20\n  warpbell graph pagerank links.el --directed --tolerance 1e-6 --out ranks.txt"
+        after_help = "Examples:\n  warpbell graph pagerank kron:18 --iterations 20\n  warpbell graph pagerank links.el --directed --tolerance 1e-6 --out ranks.txt\n  warpbell graph pagerank examples/data/karate.txt --personalize 1,34"
     )]
     Pagerank {
         /// Damping factor: the probability of following an edge instead of jumping to a random vertex
@@ -164,6 +164,10 @@ pub enum GraphCommand {
         /// Stop when the sum of all changes of ranks in one iteration is below T [default: 1e-4]
         #[arg(long, value_name = "T", value_parser = change)]
         tolerance: Option<f64>,
+        /// Jump to these vertices instead of to any vertex, also from vertices without out-edges: personalised PageRank.
+        /// Separate several with commas, as for a source
+        #[arg(long, value_name = "V", allow_negative_numbers = true, value_parser = vertices::vertices)]
+        personalize: Vec<SourceList>,
         #[command(flatten)]
         graph: GraphArgs,
     },

@@ -148,7 +148,7 @@ impl Failure for VerifyError {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Length { .. } | Self::Weights { .. } | Self::Kind => ErrorKind::Argument,
-            Self::Source { .. } | Self::Target { .. } => ErrorKind::Argument,
+            Self::Source { .. } | Self::NoSuchVertex { .. } => ErrorKind::Argument,
             Self::Depth { .. } | Self::Parent { .. } | Self::Component { .. } => ErrorKind::Damaged,
             Self::Rank { .. } | Self::RankSum { .. } | Self::Ranks { .. } => ErrorKind::Damaged,
             Self::Distance { .. } | Self::Relaxable { .. } => ErrorKind::Damaged,

@@ -340,6 +340,7 @@ pub struct Pagerank {
     pub rank: u64,
     pub sum: u64,
     pub contribution: u64,
+    pub teleport: u64,
     pub sums: u64,
     pub report: u64,
     pub vertices: u64,
@@ -351,7 +352,7 @@ pub struct Pagerank {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of Pagerank"][size_of::<Pagerank>() - 104usize];
+    ["Size of Pagerank"][size_of::<Pagerank>() - 112usize];
     ["Alignment of Pagerank"][align_of::<Pagerank>() - 8usize];
     ["Offset of field: Pagerank::offset"][offset_of!(Pagerank, offset) - 0usize];
     ["Offset of field: Pagerank::out_offset"][offset_of!(Pagerank, out_offset) - 8usize];
@@ -359,12 +360,13 @@ const _: () = {
     ["Offset of field: Pagerank::rank"][offset_of!(Pagerank, rank) - 24usize];
     ["Offset of field: Pagerank::sum"][offset_of!(Pagerank, sum) - 32usize];
     ["Offset of field: Pagerank::contribution"][offset_of!(Pagerank, contribution) - 40usize];
-    ["Offset of field: Pagerank::sums"][offset_of!(Pagerank, sums) - 48usize];
-    ["Offset of field: Pagerank::report"][offset_of!(Pagerank, report) - 56usize];
-    ["Offset of field: Pagerank::vertices"][offset_of!(Pagerank, vertices) - 64usize];
-    ["Offset of field: Pagerank::edges"][offset_of!(Pagerank, edges) - 72usize];
-    ["Offset of field: Pagerank::base"][offset_of!(Pagerank, base) - 80usize];
-    ["Offset of field: Pagerank::damping"][offset_of!(Pagerank, damping) - 88usize];
-    ["Offset of field: Pagerank::backward"][offset_of!(Pagerank, backward) - 96usize];
-    ["Offset of field: Pagerank::reserved"][offset_of!(Pagerank, reserved) - 100usize];
+    ["Offset of field: Pagerank::teleport"][offset_of!(Pagerank, teleport) - 48usize];
+    ["Offset of field: Pagerank::sums"][offset_of!(Pagerank, sums) - 56usize];
+    ["Offset of field: Pagerank::report"][offset_of!(Pagerank, report) - 64usize];
+    ["Offset of field: Pagerank::vertices"][offset_of!(Pagerank, vertices) - 72usize];
+    ["Offset of field: Pagerank::edges"][offset_of!(Pagerank, edges) - 80usize];
+    ["Offset of field: Pagerank::base"][offset_of!(Pagerank, base) - 88usize];
+    ["Offset of field: Pagerank::damping"][offset_of!(Pagerank, damping) - 96usize];
+    ["Offset of field: Pagerank::backward"][offset_of!(Pagerank, backward) - 104usize];
+    ["Offset of field: Pagerank::reserved"][offset_of!(Pagerank, reserved) - 108usize];
 };

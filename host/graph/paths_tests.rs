@@ -57,7 +57,10 @@ fn targets_that_do_not_exist_are_errors() {
     let error = Bfs::new(&graph, &BfsOptions::default().target(Some(3))).unwrap_err();
     assert_eq!(error.to_string(), "vertex 3 does not exist: the graph has 3 vertices, numbered from 0");
     let search = verify::Search { target: Some(3), ..0.into() };
-    assert_eq!(verify::bfs(&csr, search, &[0, 1, 2]), Err(verify::VerifyError::Target { vertex: 3, vertices: 3 }));
+    assert_eq!(
+        verify::bfs(&csr, search, &[0, 1, 2]),
+        Err(verify::VerifyError::NoSuchVertex { vertex: 3, vertices: 3 })
+    );
 }
 
 /// Searches and checks distances, parents and paths, with and without limits.

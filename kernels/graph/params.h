@@ -223,11 +223,12 @@ typedef struct wb_pagerank {
   WB_POINTER(double) rank;                // [vertices]
   WB_POINTER(double) sum;                 // [vertices]: contributions received; 0 between iterations
   WB_POINTER(void) contribution;          // float or double[vertices]
+  WB_POINTER(const double) teleport;      // [vertices]: share of each vertex in the base rank; null for the same share
   WB_POINTER(wb_graph_counters) sums;
   WB_POINTER(wb_graph_report) report;
   uint64_t vertices;
   uint64_t edges;
-  double base;  // base rank of every vertex: (1 - damping) / vertices and its share of the dangling mass
+  double base;  // base rank: (1 - damping) and the dangling mass; of one vertex if all have the same share
   double damping;
   uint32_t backward;  // sweep the edges from the end
   uint32_t reserved;
@@ -244,5 +245,5 @@ static_assert(sizeof(wb_partition_report) == 128, "wb_partition_report");
 static_assert(sizeof(wb_partition) == 240, "wb_partition");
 static_assert(sizeof(wb_sssp) == 152, "wb_sssp");
 static_assert(sizeof(wb_components) == 88, "wb_components");
-static_assert(sizeof(wb_pagerank) == 104, "wb_pagerank");
+static_assert(sizeof(wb_pagerank) == 112, "wb_pagerank");
 #endif

@@ -39,14 +39,21 @@ impl PathArgs {
     }
 }
 
-/// Vertices of one `--source`.
+/// Vertices of one `--source` or `--personalize`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceList(Vec<String>);
 
 impl SourceArgs {
     /// Returns the vertices of all `--source`.
     pub fn named(&self) -> impl Iterator<Item = &String> {
-        self.source.iter().flat_map(|list| &list.0)
+        self.source.iter().flat_map(SourceList::iter)
+    }
+}
+
+impl SourceList {
+    /// Returns the vertices.
+    pub fn iter(&self) -> impl Iterator<Item = &String> {
+        self.0.iter()
     }
 }
 
@@ -81,7 +88,7 @@ impl IdArgs {
     }
 }
 
-fn vertices(s: &str) -> Result<SourceList, String> {
+pub(super) fn vertices(s: &str) -> Result<SourceList, String> {
     let list =
         split_fields(s).ok_or("a double quote is not closed, or text follows it; double quotes inside are doubled")?;
     match list.iter().any(String::is_empty) {

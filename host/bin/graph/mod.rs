@@ -17,7 +17,9 @@ pub use vertices::Vertices;
 use store::Store;
 use subject::Subject;
 
-use crate::args::{GraphArgs, GraphCommand, PathArgs, SourceArgs, WeightArgs, Weights, WeightsType, WorldArgs};
+use crate::args::{
+    GraphArgs, GraphCommand, PathArgs, SourceArgs, SourceList, WeightArgs, Weights, WeightsType, WorldArgs,
+};
 use crate::interrupt::Interrupt;
 use crate::output::{Failure, Text};
 use crate::progress::Loading;
@@ -39,7 +41,7 @@ use warpbell::graph::{
 pub enum Algorithm {
     Bfs { max_depth: Option<u32> },
     Components,
-    PageRank(PageRankOptions),
+    PageRank(PageRankOptions, Vec<SourceList>),
     Sssp(SsspOptions, WeightArgs),
 }
 
@@ -91,7 +93,7 @@ pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> 
             let (sources, paths) = none();
             Job { algorithm: Algorithm::Components, sources, paths, graph }
         }
-        GraphCommand::Pagerank { damping, iterations, tolerance, graph } => {
+        GraphCommand::Pagerank { damping, iterations, tolerance, personalize, graph } => {
             let options = PageRankOptions::default().damping(damping);
             let options = match iterations {
                 Some(iterations) => options.tolerance(None).iterations(iterations),
@@ -99,7 +101,7 @@ pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> 
                 None => options,
             };
             let (sources, paths) = none();
-            Job { algorithm: Algorithm::PageRank(options), sources, paths, graph }
+            Job { algorithm: Algorithm::PageRank(options, personalize), sources, paths, graph }
         }
         GraphCommand::Sssp { sources, paths, delta, max_distance, weights, graph } => {
             let parents = paths.parents || paths.path.is_some();
@@ -138,7 +140,7 @@ impl Job {
         match self.algorithm {
             Algorithm::Bfs { .. } => "graph bfs",
             Algorithm::Components => "graph cc",
-            Algorithm::PageRank(_) => "graph pagerank",
+            Algorithm::PageRank(..) => "graph pagerank",
             Algorithm::Sssp(..) => "graph sssp",
         }
     }
@@ -321,7 +323,7 @@ impl Job {
                 .precision(precision)
                 // The check of the results uses the values of the file.
                 .exact_weights(weights == WeightMode::Input && !args.no_verify)
-                .keep_self_loops(matches!(self.algorithm, Algorithm::PageRank(_)))
+                .keep_self_loops(matches!(self.algorithm, Algorithm::PageRank(..)))
                 .seed(args.seed)
                 .memory(args.memory.map(|bytes| bytes.0))
                 .progress(Some(&advance)),
@@ -343,7 +345,7 @@ impl Job {
         match self.algorithm {
             Algorithm::Bfs { .. } => PlacementOptions::BFS,
             Algorithm::Components => PlacementOptions::COMPONENTS,
-            Algorithm::PageRank(_) => PlacementOptions::PAGERANK,
+            Algorithm::PageRank(..) => PlacementOptions::PAGERANK,
             Algorithm::Sssp(..) => PlacementOptions::SSSP,
         }
     }
@@ -361,7 +363,10 @@ impl Job {
         Ok(match &self.algorithm {
             Algorithm::Bfs { .. } => Runner::Bfs(Bfs::new(graph, &self.bfs_options(named))?),
             Algorithm::Components => Runner::Components(Components::new(graph, &ComponentsOptions::default())?),
-            Algorithm::PageRank(options) => Runner::PageRank(PageRank::new(graph, options)?),
+            Algorithm::PageRank(options, _) => {
+                let options = options.clone().personalization(named.personalization());
+                Runner::PageRank(PageRank::new(graph, &options)?)
+            }
             Algorithm::Sssp(options, _) => Runner::Sssp(Sssp::new(graph, &options.clone().target(named.target))?),
         })
     }
@@ -411,7 +416,7 @@ impl Job {
                 None => verify::bfs(csr, search, &r.depth),
             },
             Outcome::Components(r) => verify::components(csr, &r.label),
-            Outcome::PageRank(r) => self.verify_ranks(csr, r)?,
+            Outcome::PageRank(r) => self.verify_ranks(csr, r, &named.personalization())?,
             Outcome::Sssp(r) => match &r.parent {
                 Some(parents) => verify::sssp_parents(csr, search, distances(&r.distance), parents),
                 None => verify::sssp(csr, search, distances(&r.distance)),
@@ -444,8 +449,13 @@ impl Job {
         }
     }
 
-    fn verify_ranks(&self, csr: &Csr, result: &PageRankResult) -> Result<Result<(), VerifyError>, Failure> {
-        let Algorithm::PageRank(options) = &self.algorithm else { return Ok(Ok(())) };
+    fn verify_ranks(
+        &self,
+        csr: &Csr,
+        result: &PageRankResult,
+        personalization: &[(u64, f64)],
+    ) -> Result<Result<(), VerifyError>, Failure> {
+        let Algorithm::PageRank(options, _) = &self.algorithm else { return Ok(Ok(())) };
         let inward = csr.directed().then(|| csr.transpose());
         let last = result.iterations.last().map_or(0.0, |i| i.change);
         match options.tolerance {
@@ -454,11 +464,11 @@ impl Job {
                 result.iterations.len()
             ))),
             Some(tolerance) => {
-                let rule = verify::PageRank { damping: options.damping, tolerance };
+                let rule = verify::PageRank { damping: options.damping, tolerance, personalization };
                 Ok(verify::pagerank(csr, inward.as_ref(), rule, &result.rank))
             }
             None => {
-                let rule = verify::PageRank { damping: options.damping, ..Default::default() };
+                let rule = verify::PageRank { damping: options.damping, personalization, ..Default::default() };
                 Ok(verify::pagerank_after(csr, inward.as_ref(), rule, options.iterations, &result.rank))
             }
         }

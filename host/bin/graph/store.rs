@@ -2,7 +2,7 @@
 
 use super::subject::Described;
 use super::{Algorithm, Job};
-use crate::args::{Edges, GraphArgs};
+use crate::args::{Edges, GraphArgs, SourceList};
 use crate::interrupt::Interrupt;
 use crate::output::{Failure, Text};
 use crate::workloads::report::nanoseconds;
@@ -197,10 +197,13 @@ impl Job {
         match &self.algorithm {
             Algorithm::Bfs { max_depth } => config["max_depth"] = json!(max_depth),
             Algorithm::Components => {}
-            Algorithm::PageRank(options) => {
+            Algorithm::PageRank(options, personalize) => {
                 config["damping"] = json!(options.damping);
                 config["tolerance"] = json!(options.tolerance);
                 config["iterations_at_most"] = json!(options.iterations);
+                if !personalize.is_empty() {
+                    config["personalize"] = json!(personalize.iter().flat_map(SourceList::iter).collect::<Vec<_>>());
+                }
             }
             Algorithm::Sssp(options, weights) => {
                 config["delta"] = json!(options.delta);

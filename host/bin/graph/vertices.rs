@@ -1,6 +1,7 @@
 //! Vertices that options name, or that are drawn.
 
 use super::{Algorithm, Job};
+use crate::args::SourceList;
 use crate::output::{self, Failure};
 use warpbell::graph::{GraphShape, teps};
 use warpbell::units::grouped;
@@ -11,6 +12,15 @@ pub struct Vertices {
     pub sources: Vec<Option<u64>>,
     /// Vertex that ends each search.
     pub target: Option<u64>,
+    /// Vertices of a personalised PageRank.
+    personalize: Vec<u64>,
+}
+
+impl Vertices {
+    /// Returns the vertices of a personalised PageRank, each with the same weight.
+    pub fn personalization(&self) -> Vec<(u64, f64)> {
+        self.personalize.iter().map(|v| (*v, 1.0)).collect()
+    }
 }
 
 impl Job {
@@ -20,11 +30,17 @@ impl Job {
     /// [`Failure::Error`] if the graph lacks a vertex that is named, or has no edges to draw a source from.
     pub fn vertices(&self, csr: &dyn GraphShape) -> Result<Vertices, Failure> {
         let target = self.paths.end().map(|(option, id)| self.vertex(csr, option, id)).transpose()?;
-        Ok(Vertices { sources: self.sources(csr)?, target })
+        let lists = match &self.algorithm {
+            Algorithm::PageRank(_, personalize) => &personalize[..],
+            _ => &[],
+        };
+        let personalize = lists.iter().flat_map(SourceList::iter);
+        let personalize = personalize.map(|id| self.vertex(csr, "--personalize", id)).collect::<Result<_, _>>()?;
+        Ok(Vertices { sources: self.sources(csr)?, target, personalize })
     }
 
     fn sources(&self, csr: &dyn GraphShape) -> Result<Vec<Option<u64>>, Failure> {
-        if matches!(self.algorithm, Algorithm::Components | Algorithm::PageRank(_)) {
+        if matches!(self.algorithm, Algorithm::Components | Algorithm::PageRank(..)) {
             return Ok(vec![None]);
         }
         if self.sources.source.is_empty() {

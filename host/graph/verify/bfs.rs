@@ -25,7 +25,7 @@ pub fn breadth_first(csr: &Csr, source: u64) -> Result<Vec<u32>, VerifyError> {
 /// the right depth.
 ///
 /// # Errors
-/// [`VerifyError::Length`] if there is not one depth for each vertex; [`VerifyError::Source`] or [`VerifyError::Target`]
+/// [`VerifyError::Length`] if there is not one depth for each vertex; [`VerifyError::Source`] or [`VerifyError::NoSuchVertex`]
 /// if one of the search is not a vertex; [`VerifyError::Depth`] for the first wrong depth.
 pub fn bfs(csr: &Csr, search: impl Into<Search>, depths: &[u32]) -> Result<(), VerifyError> {
     let search = search.into();

@@ -104,10 +104,10 @@ pub enum VerifyError {
         /// Number of vertices.
         vertices: u64,
     },
-    /// The target is not a vertex.
-    #[error("target {vertex} is not below the number of vertices, {vertices}")]
-    Target {
-        /// The target, counted from 0.
+    /// A target, or a vertex of a personalization, is not a vertex of the graph.
+    #[error("vertex {vertex} is not below the number of vertices, {vertices}")]
+    NoSuchVertex {
+        /// The vertex, counted from 0.
         vertex: u64,
         /// Number of vertices.
         vertices: u64,
@@ -254,7 +254,7 @@ fn check_search(csr: &Csr, search: Search) -> Result<(), VerifyError> {
     check_source(csr, search.source)?;
     let vertices = csr.vertices();
     match search.target {
-        Some(vertex) if vertex >= vertices => Err(VerifyError::Target { vertex, vertices }),
+        Some(vertex) if vertex >= vertices => Err(VerifyError::NoSuchVertex { vertex, vertices }),
         _ => Ok(()),
     }
 }

@@ -155,7 +155,7 @@ pub fn dijkstra_real(csr: &Csr, source: u64) -> Result<Vec<f64>, VerifyError> {
 ///
 /// # Errors
 /// * [`VerifyError::Length`] if there is not one distance for each vertex; [`VerifyError::Source`] or
-///   [`VerifyError::Target`] if one of the search is not a vertex.
+///   [`VerifyError::NoSuchVertex`] if one of the search is not a vertex.
 /// * [`VerifyError::Distance`] for the first wrong distance; [`VerifyError::Relaxable`] for an edge that shortens a
 ///   path.
 /// * [`VerifyError::Kind`] for integer distances of a graph with real weights.
