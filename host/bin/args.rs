@@ -125,7 +125,7 @@ pub struct ManArgs {
 pub enum GraphCommand {
     /// Breadth-first search: hops from a source
     #[command(
-        after_help = "Examples:\n  warpbell graph bfs examples/data/karate.txt --source 1 --out -\n  warpbell graph bfs examples/data/karate.txt --source 17 --path 26\n  warpbell graph bfs kron:20 --sources 4 --cache 10% --verbose\n  warpbell graph bfs kron:20 --pes 4"
+        after_help = "Examples:\n  warpbell graph bfs examples/data/karate.txt --source 1 --out -\n  warpbell graph bfs examples/data/karate.txt --source 17 --path 26\n  warpbell graph bfs kron:20 --sources 4 --cache 10% --verbose\n  warpbell graph bfs kron:20 --sources 64 --together\n  warpbell graph bfs kron:20 --pes 4"
     )]
     Bfs {
         /// Partition the graph over N PEs, each a thread of this program with its own engine and devices; under a
@@ -134,6 +134,8 @@ pub enum GraphCommand {
         pes: Option<u32>,
         #[command(flatten)]
         sources: SourceArgs,
+        #[command(flatten)]
+        together: TogetherArgs,
         #[command(flatten)]
         paths: PathArgs,
         /// Largest depth: vertices with more edges between them and the source count as unreached
@@ -673,6 +675,8 @@ mod tests {
             (&["bfs", "g", "--source", "1", "--sources", "2"], ErrorKind::ArgumentConflict),
             (&["bfs", "g", "--path", "1", "--target", "2"], ErrorKind::ArgumentConflict),
             (&["bfs", "g", "--target", "1,2"], ErrorKind::ValueValidation),
+            (&["bfs", "g", "--together", "--path", "2"], ErrorKind::ArgumentConflict),
+            (&["bfs", "g", "--together", "--pes", "2"], ErrorKind::ArgumentConflict),
             (&["bfs", "g", "--max-depth", "4294967295"], ErrorKind::ValueValidation),
             (&["sssp", "g", "--max-distance", "-1"], ErrorKind::ValueValidation),
             (&["sssp", "g", "--max-distance", "inf"], ErrorKind::ValueValidation),

@@ -196,7 +196,7 @@ impl Work<'_> {
             if let Some((prefix, outcome)) = last {
                 let highlights = self.job.highlights(&outcome, self.loaded.csr.ids(), Some(source), self.named);
                 self.text.line(format_args!("{prefix}{highlights}"))?;
-                answer.results.add(highlights, outcome);
+                answer.results.add(highlights, outcome)?;
             }
         }
         drop(search);

@@ -63,6 +63,36 @@ pub enum GraphError {
         /// Number of vertices.
         vertices: u64,
     },
+    /// The number of searches at once is outside its range.
+    #[error("{searches} searches at once; there must be 1 to {most}, and more in several runs")]
+    Searches {
+        /// Number of searches asked for.
+        searches: usize,
+        /// Largest number.
+        most: usize,
+    },
+    /// A result has no depths of such a search.
+    #[error("there are no depths of search {search}; the result has those of {searches} searches, numbered from 0")]
+    NoSearch {
+        /// The search asked for.
+        search: usize,
+        /// Number of searches with depths.
+        searches: usize,
+    },
+    /// The depths of several searches do not fit into the engine's memory.
+    #[error(
+        "the depths of {searches} searches over {vertices} vertices need {needed} bytes more of the engine's memory ({reason}); search from fewer sources at once, or keep no depths"
+    )]
+    Depths {
+        /// Number of searches.
+        searches: usize,
+        /// Number of vertices.
+        vertices: u64,
+        /// Bytes that are missing.
+        needed: u64,
+        /// Reason why they cannot be allocated.
+        reason: String,
+    },
     /// The graph was placed without data that the algorithm reads.
     #[error(
         "the placed graph lacks the {missing}, which {algorithm} reads; place it again with `PlacementOptions` that include them"

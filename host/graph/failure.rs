@@ -27,6 +27,8 @@ impl Failure for GraphError {
             Self::DistanceOverflow { .. } => ErrorKind::Input,
             Self::TooManyRounds { .. } => ErrorKind::TimedOut,
             Self::NoSuchVertex { .. } | Self::Parameter { .. } => ErrorKind::Argument,
+            Self::Searches { .. } | Self::NoSearch { .. } => ErrorKind::Argument,
+            Self::Depths { .. } => ErrorKind::Memory,
             Self::OtherPe { .. } | Self::OutOfStep | Self::OtherWorld { .. } => ErrorKind::World,
         }
     }

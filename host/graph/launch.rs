@@ -13,6 +13,7 @@ use std::time::Duration;
 crate::engine::plain!(
     params::Bfs,
     params::Components,
+    params::MultiBfs,
     params::Pagerank,
     params::Partition,
     params::QueueOrder,

@@ -51,6 +51,7 @@ mod external;
 mod failure;
 mod handle;
 mod launch;
+mod multi_bfs;
 mod occupied;
 mod pagerank;
 #[allow(dead_code, reason = "generated: the host does not use all of it")]
@@ -70,6 +71,7 @@ pub use components::{Components, ComponentsOnEngine, ComponentsOptions, Componen
 pub use edges::{GraphError, GraphOnEngine, Placement, PlacementOptions};
 internal!(edges::DEFAULT_LAUNCH_LIMIT);
 pub use handle::Graph;
+pub use multi_bfs::{MOST_SEARCHES, MultiBfs, MultiBfsOnEngine, MultiBfsOptions, MultiBfsResult};
 pub use pagerank::{
     IterationReport, LEAST_TOLERANCE, PageRank, PageRankOnEngine, PageRankOptions, PageRankResult, pagerank,
 };

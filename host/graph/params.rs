@@ -7,6 +7,7 @@ pub const GRAPH_PIECE_EDGES: u64 = 1024;
 pub const GRAPH_HUBS: u32 = 4;
 pub const GRAPH_SUMS: usize = 6;
 pub const GRAPH_BAD_EDGES: usize = 5;
+pub const MULTI_BFS_SEARCHES: usize = 64;
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable)]
 pub struct GraphCounters {
@@ -86,6 +87,31 @@ const _: () = {
     ["Offset of field: Bfs::source"][offset_of!(Bfs, source) - 112usize];
     ["Offset of field: Bfs::level"][offset_of!(Bfs, level) - 120usize];
     ["Offset of field: Bfs::skip"][offset_of!(Bfs, skip) - 124usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
+pub struct MultiBfs {
+    pub step: Bfs,
+    pub seen: u64,
+    pub frontier: u64,
+    pub next: u64,
+    pub fresh: u64,
+    pub source: u64,
+    pub depth: u64,
+    pub searches: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of MultiBfs"][size_of::<MultiBfs>() - 184usize];
+    ["Alignment of MultiBfs"][align_of::<MultiBfs>() - 8usize];
+    ["Offset of field: MultiBfs::step"][offset_of!(MultiBfs, step) - 0usize];
+    ["Offset of field: MultiBfs::seen"][offset_of!(MultiBfs, seen) - 128usize];
+    ["Offset of field: MultiBfs::frontier"][offset_of!(MultiBfs, frontier) - 136usize];
+    ["Offset of field: MultiBfs::next"][offset_of!(MultiBfs, next) - 144usize];
+    ["Offset of field: MultiBfs::fresh"][offset_of!(MultiBfs, fresh) - 152usize];
+    ["Offset of field: MultiBfs::source"][offset_of!(MultiBfs, source) - 160usize];
+    ["Offset of field: MultiBfs::depth"][offset_of!(MultiBfs, depth) - 168usize];
+    ["Offset of field: MultiBfs::searches"][offset_of!(MultiBfs, searches) - 176usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable)]

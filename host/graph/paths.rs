@@ -1,22 +1,35 @@
 //! Paths of a search, followed by the parents of its vertices.
 
+use super::edges::GraphError;
+
 /// Returns the vertices of the path from the source to `target`, both included, by the parent of each vertex. The source
 /// is its own parent, and `u64::MAX` stands for none. Returns `None` if `target` is not a vertex or has no parent, or if
 /// its parents do not lead to a source.
 pub(super) fn path_to(parent: &[u64], target: u64) -> Option<Vec<u64>> {
-    let of = |v: u64| usize::try_from(v).ok().and_then(|v| parent.get(v)).copied().filter(|p| *p != u64::MAX);
+    path_by(parent.len(), target, |v| Ok(parent[v])).ok().flatten()
+}
+
+/// Returns the path to `target` as [`path_to`] does, of `vertices` whose parents `parent` returns.
+///
+/// # Errors
+/// The first error of `parent`.
+pub(super) fn path_by(
+    vertices: usize,
+    target: u64,
+    parent: impl Fn(usize) -> Result<u64, GraphError>,
+) -> Result<Option<Vec<u64>>, GraphError> {
     let mut path = vec![target];
     let mut v = target;
-    while path.len() <= parent.len() {
-        let next = of(v)?;
+    while v < vertices as u64 && path.len() <= vertices {
+        let next = parent(v as usize)?;
         if next == v {
             path.reverse();
-            return Some(path);
+            return Ok(Some(path));
         }
         path.push(next);
         v = next;
     }
-    None
+    Ok(None)
 }
 
 #[cfg(test)]

@@ -101,3 +101,32 @@ fn a_path_to_each_vertex_of_a_stored_graph_is_verified() {
     let text = succeeds(&["graph", "sssp", &real, "--source", "1", "--weights-type", "f32", "--path", "3"]);
     mentions(&text, &["verified (GAP rules), and by the file's weights", "path 1 2 3\n"]);
 }
+
+#[test]
+fn searches_together_have_the_results_of_searches_one_after_the_other() {
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name);
+    for edges in ["storage", "gpu"] {
+        let bfs = ["graph", "bfs", "kron:9", "--edges", edges, "--sources", "70"];
+        let (alone, together) = (path("alone"), path("together"));
+        succeeds(&[&bfs[..], &["--out", name(&alone)]].concat());
+        let text = succeeds(&[&bfs[..], &["--together", "--out", name(&together), "-v"]].concat());
+        mentions(&text, &["64 sources  reached ", "6 sources  reached ", "top-down", "reached by each 4"]);
+        assert_eq!(text.matches("verified (GAP rules)").count(), 2, "{text}");
+        let read = |path| std::fs::read_to_string(path).unwrap();
+        assert!(read(&alone) == read(&together), "the files differ");
+    }
+    let ways = write(&folder, "ways.el", WAYS);
+    let bfs = ["graph", "bfs", &ways, "--undirected", "--together", "--max-depth", "1"];
+    let text = succeeds(&[&bfs[..], &["--source", "9,1", "--out", "-"]].concat());
+    let first = "9 1 inf\n9 2 inf\n9 3 inf\n9 4 inf\n9 5 inf\n9 8 1\n9 9 0\n";
+    assert_eq!(text, format!("{first}1 1 0\n1 2 1\n1 3 inf\n1 4 1\n1 5 inf\n1 8 inf\n1 9 inf\n"));
+    assert!(succeeds(&[&bfs[..], &["--source", "1", "--out", "-"]].concat()).starts_with("1 0\n2 1\n3 inf\n"));
+    let report = report(&[&bfs[..], &["--source", "9,1"]].concat());
+    let (run, highlights) = (&report["results"]["runs"][0], &report["results"]["highlights"][0]);
+    assert_eq!((&run["sources"], &run["reached"]), (&serde_json::json!([9, 1]), &5.into()));
+    assert_eq!((&run["verified"], &report["config"]["together"]), (&true.into(), &true.into()));
+    assert_eq!((&highlights["reached"], &highlights["levels"]), (&[2, 3].into(), &[2, 3].into()));
+    let text = succeeds(&[&bfs[..], &["--source", "9,1", "--no-verify"]].concat());
+    mentions(&text, &["2 sources  reached 5 in 1 level", "not verified", "reached by each 2 to 3"]);
+}

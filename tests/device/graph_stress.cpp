@@ -10,6 +10,7 @@
 
 #include "../../kernels/graph/bfs.cu"
 #include "../../kernels/graph/components.cu"
+#include "../../kernels/graph/multi_bfs.cu"
 #include "../../kernels/graph/pagerank.cu"
 #include "../../kernels/graph/queue.cu"
 #include "../../kernels/graph/sssp.cu"
@@ -151,6 +152,43 @@ void search(sample& g, uint64_t source, uint32_t plan) {
   }
 }
 
+// Searches from as many vertices as a mask has bits, two of them from one vertex.
+void search_together(sample& g) {
+  constexpr uint64_t searches = WB_MULTI_BFS_SEARCHES;
+  std::vector<uint64_t> seen(g.vertices), frontier(g.vertices), next(g.vertices), source(searches), address(searches);
+  std::vector<uint32_t> fresh(g.isolated.size());
+  std::vector<std::vector<uint32_t>> depth(searches, std::vector<uint32_t>(g.vertices));
+  std::vector<queue_item> queue(g.queue_items());
+  for (uint64_t i = 0; i < searches; ++i) {
+    source[i] = i == 1 ? 0 : i * 37 % g.vertices;
+    address[i] = reinterpret_cast<uint64_t>(at(depth[i]));
+  }
+  wb_multi_bfs p{};
+  p.step.offset = at(g.offset), p.step.hubs = at(g.hubs), p.step.queue = at(queue), p.step.sums = at(g.sums);
+  p.step.report = at(g.report), p.step.vertices = g.vertices, p.seen = at(seen), p.frontier = at(frontier), p.next = at(next);
+  p.fresh = at(fresh), p.source = at(source), p.depth = at(address), p.searches = searches;
+  wb_queue_order o{};
+  o.offset = at(g.offset), o.queue_next = at(queue), o.bitmap = at(fresh), o.vertices = g.vertices, o.sums = at(g.sums);
+  o.report = at(g.report);
+  model::run(warps, [&] { wb_multi_bfs_start(p); });
+  model::run(warps, [&] { wb_multi_bfs_seed(p); });
+  model::run(warps, [&] { wb_multi_bfs_settle(p); });
+  while (g.report.sum[WB_BFS_FOUND] != 0) {
+    ++p.step.level;
+    model::run(warps, [&] { wb_queue_collect_u32(o); });
+    p.step.items = g.report.sum[WB_BFS_ITEMS];
+    model::run(warps, [&] { wb_multi_bfs_expand_pointer_u32(p, g.edges()); });
+    model::run(warps, [&] { wb_multi_bfs_settle(p); });
+  }
+  for (uint64_t i = 0; i < searches; i += i < 2 ? 1 : 31) {
+    const auto expected = dijkstra(g, source[i], [](edge) { return 1; });
+    for (uint64_t v = 0; v < g.vertices; ++v) {
+      CHECK(depth[i][v] == static_cast<uint32_t>(expected[v]));
+      CHECK((seen[v] >> i & 1) == (expected[v] != ~0ull));
+    }
+  }
+}
+
 void components(sample& g) {
   std::vector<uint32_t> label(g.vertices);
   wb_components p{};
@@ -266,6 +304,7 @@ int main(int argc, char** argv) {
   for (uint32_t seed = 1; seed <= graphs; ++seed) {
     sample g(leaves, leaves / 2, seed);
     for (uint32_t plan : {0u, ~0u, 0b1100u}) search(g, seed * 7, plan);
+    search_together(g);
     components(g);
     ranks(g);
     for (uint64_t delta : {20, 100000}) distances(g, seed * 5, delta);

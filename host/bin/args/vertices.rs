@@ -16,6 +16,16 @@ pub struct SourceArgs {
     pub sources: Option<u32>,
 }
 
+/// Options of several searches at once.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Sources")]
+pub struct TogetherArgs {
+    /// Search from up to 64 sources at once, which share each scan of the edges (MS-BFS), and report them as one run;
+    /// more sources are searched 64 at a time
+    #[arg(long, conflicts_with_all = ["parents", "target", "path", "pes"])]
+    pub together: bool,
+}
+
 /// Options about the paths of a search.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Paths")]

@@ -40,10 +40,28 @@ struct Target {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Facts {
-    Levels { levels: Vec<u64>, farthest: Option<VertexName<'static>> },
-    Distances { eccentricity: Option<f64>, farthest: Option<VertexName<'static>>, histogram: Vec<DistanceRange> },
-    Components { components: u64, largest: Vec<Component> },
-    Ranks { highest: Vec<Rank> },
+    Levels {
+        levels: Vec<u64>,
+        farthest: Option<VertexName<'static>>,
+    },
+    /// Sums of several searches, and the vertices that each reached.
+    Searches {
+        levels: Vec<u64>,
+        sources: Vec<VertexName<'static>>,
+        reached: Vec<u64>,
+    },
+    Distances {
+        eccentricity: Option<f64>,
+        farthest: Option<VertexName<'static>>,
+        histogram: Vec<DistanceRange>,
+    },
+    Components {
+        components: u64,
+        largest: Vec<Component>,
+    },
+    Ranks {
+        highest: Vec<Rank>,
+    },
 }
 
 #[derive(Serialize)]
@@ -66,6 +84,14 @@ impl Highlights {
             Outcome::Bfs(r) => {
                 let farthest = highlights::farthest(&Distances::U32(&r.depth)).map(|(v, _)| name(v));
                 Facts::Levels { levels: highlights::level_histogram(&r.depth), farthest }
+            }
+            Outcome::MultiBfs(batch) => {
+                let found = batch.found.levels.iter().map(|l| l.found).filter(|found| *found > 0);
+                Facts::Searches {
+                    levels: std::iter::once(batch.sources.len() as u64).chain(found).collect(),
+                    sources: batch.sources.iter().map(|v| name(*v)).collect(),
+                    reached: batch.reached.clone(),
+                }
             }
             Outcome::Sssp(r) => {
                 let d = distances(&r.distance);
@@ -113,12 +139,18 @@ impl fmt::Display for Highlights {
 impl fmt::Display for Facts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Levels { levels, farthest } => {
-                let shown = levels.iter().take(LEVELS_SHOWN);
-                write!(f, "levels {}", list(shown.map(|n| grouped(*n))))?;
-                if levels.len() > LEVELS_SHOWN {
-                    write!(f, ", and {} more", grouped(levels.len() - LEVELS_SHOWN))?;
+            Self::Searches { levels, reached, .. } => {
+                write_levels(f, levels)?;
+                match (reached.iter().min(), reached.iter().max()) {
+                    (Some(least), Some(most)) if least != most => {
+                        write!(f, "   reached by each {} to {}", grouped(*least), grouped(*most))
+                    }
+                    (Some(each), _) => write!(f, "   reached by each {}", grouped(*each)),
+                    _ => Ok(()),
                 }
+            }
+            Self::Levels { levels, farthest } => {
+                write_levels(f, levels)?;
                 farthest.as_ref().map_or(Ok(()), |v| write!(f, "   farthest {v}"))
             }
             Self::Distances { eccentricity, farthest, histogram } => {
@@ -148,6 +180,14 @@ impl fmt::Display for Facts {
     }
 }
 
+fn write_levels(f: &mut fmt::Formatter<'_>, levels: &[u64]) -> fmt::Result {
+    write!(f, "levels {}", list(levels.iter().take(LEVELS_SHOWN).map(|n| grouped(*n))))?;
+    match levels.len().saturating_sub(LEVELS_SHOWN) {
+        0 => Ok(()),
+        more => write!(f, ", and {} more", grouped(more)),
+    }
+}
+
 /// Results of all sources: their highlights, and the values that `--out` writes.
 pub struct Results {
     pub highlights: Vec<Highlights>,
@@ -163,13 +203,17 @@ impl Results {
         Self { highlights: Vec::new(), values: Vec::new(), keeps_values, keeps_parents }
     }
 
-    /// Adds the result of a source.
-    pub fn add(&mut self, highlights: Highlights, outcome: Outcome) {
+    /// Adds the result of a source, or of several at once.
+    ///
+    /// # Errors
+    /// [`Failure::Error`] if values in the engine's memory cannot be read.
+    pub fn add(&mut self, highlights: Highlights, outcome: Outcome) -> Result<(), Failure> {
         if self.keeps_values {
             let outcome = if self.keeps_parents { outcome } else { outcome.without_parents() };
-            self.values.push((highlights.source.clone(), outcome));
+            self.values.push((highlights.source.clone(), outcome.in_host()?));
         }
         self.highlights.push(highlights);
+        Ok(())
     }
 
     /// Writes the values of all sources. A line names its source if there are several.
@@ -177,13 +221,12 @@ impl Results {
     /// # Errors
     /// As for [`output::write_values`].
     pub fn write(&self, ids: &Ids, to: Output) -> Result<(), Failure> {
-        let several = self.values.len() > 1;
-        let written = self.values.iter().map(|(source, outcome)| Written {
-            source: source.clone().filter(|_| several),
-            values: outcome.values(),
-            parents: outcome.parents(),
-        });
-        output::write_values(&written.collect::<Vec<_>>(), ids, to)
+        let written = self.values.iter().flat_map(|(source, outcome)| outcome.written(source.as_ref(), ids));
+        let mut written: Vec<Written<'_>> = written.collect();
+        if let [only] = &mut written[..] {
+            only.source = None;
+        }
+        output::write_values(&written, ids, to)
     }
 }
 

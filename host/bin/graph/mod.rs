@@ -9,6 +9,7 @@ mod subject;
 mod vertices;
 
 pub use highlights::{Highlights, Results};
+use outcome::Batch;
 pub use outcome::{Outcome, distances};
 pub use store::cache_bytes;
 pub use subject::Described;
@@ -33,13 +34,15 @@ use warpbell::graph::import::Precision;
 use warpbell::graph::stored::GraphName;
 use warpbell::graph::verify::{self, VerifyError};
 use warpbell::graph::{
-    Bfs, BfsOptions, Components, ComponentsOptions, Csr, GraphOnEngine, GraphShape, Ids, LoadOptions, Loaded,
-    Orientation, PageRank, PageRankOptions, PageRankResult, PlacementOptions, Sssp, SsspOptions, WeightMode, hub,
+    Bfs, BfsOptions, Components, ComponentsOptions, Csr, GraphError, GraphOnEngine, GraphShape, Ids, LoadOptions,
+    Loaded, MOST_SEARCHES, MultiBfs, MultiBfsOptions, Orientation, PageRank, PageRankOptions, PageRankResult,
+    PlacementOptions, Sssp, SsspOptions, WeightMode, hub,
 };
+use warpbell::units::counted;
 
 /// Graph algorithm with its options.
 pub enum Algorithm {
-    Bfs { max_depth: Option<u32> },
+    Bfs { max_depth: Option<u32>, together: bool },
     Components,
     PageRank(PageRankOptions, Vec<SourceList>),
     Sssp(SsspOptions, WeightArgs),
@@ -48,6 +51,7 @@ pub enum Algorithm {
 /// An algorithm with its memory, for any number of runs.
 enum Runner {
     Bfs(Bfs),
+    MultiBfs(MultiBfs),
     Components(Components),
     PageRank(PageRank),
     Sssp(Sssp),
@@ -76,8 +80,14 @@ pub struct Job {
 pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> {
     let none = || (SourceArgs { source: Vec::new(), sources: None }, PathArgs::default());
     let job = match command {
-        GraphCommand::Bfs { sources, paths, max_depth, pes, transport, graph } => {
-            let job = Job { algorithm: Algorithm::Bfs { max_depth }, sources, paths, graph };
+        GraphCommand::Bfs { sources, together, paths, max_depth, pes, transport, graph } => {
+            let together = together.together;
+            let job = Job { algorithm: Algorithm::Bfs { max_depth, together }, sources, paths, graph };
+            if together && (transport.transport.is_some() || world::launched()?.is_some()) {
+                return Err(Failure::Usage(
+                    "--together runs in one process, on one PE; leave --together, --transport and the launcher out, or choose between them".to_owned(),
+                ));
+            }
             if pes.is_some() || transport.transport.is_some() || world::launched()?.is_some() {
                 return partitioned::run(&job, &WorldArgs { pes, transport }, interrupt);
             }
@@ -194,16 +204,19 @@ impl Job {
             _ => (store.csr.as_ref(), None),
         };
 
-        let mut runner = self.runner(&store.graph, &named)?;
+        let mut runner = self.runner(&store.graph, &named, checked.is_some() || output.is_some())?;
         let mut runs = Vec::new();
         let mut results = self.results(output.is_some());
-        for &source in &named.sources {
+        for sources in named.sources.chunks(self.at_once()) {
+            let source = sources[0];
             let mut last = None;
             for _ in 0..args.runs {
+                // A result in the engine's memory gives the memory back to the next run.
+                drop(last.take());
                 interrupt.doing("running kernels");
                 let (mut run, outcome) = {
                     let _stop = interrupt.stops(&engine);
-                    self.once(&mut runner, &store, shape, source)?
+                    self.once(&mut runner, &store, shape, sources)?
                 };
                 if args.verbose {
                     outcome.steps(&text)?;
@@ -227,7 +240,7 @@ impl Job {
             if let Some((prefix, outcome)) = last {
                 let highlights = self.highlights(&outcome, shape.ids(), source, &named);
                 text.line(format_args!("{prefix}{highlights}"))?;
-                results.add(highlights, outcome);
+                results.add(highlights, outcome)?;
             }
         }
         let summary = if runs.len() > 1 { Summary::of(&runs) } else { None };
@@ -337,8 +350,16 @@ impl Job {
 
     /// Returns the source as the prefix of a result line; empty if the user named exactly one source.
     pub fn prefix(&self, run: &GraphRun) -> String {
+        if let Some(sources) = &run.sources {
+            return format!("{}  ", counted(sources.len(), "source", "sources"));
+        }
         let said = self.sources.named().count() == 1;
         run.source.as_ref().filter(|_| !said).map_or_else(String::new, |s| format!("source {s}  "))
+    }
+
+    /// Returns the number of sources that one run searches from.
+    fn at_once(&self) -> usize {
+        if matches!(self.algorithm, Algorithm::Bfs { together: true, .. }) { MOST_SEARCHES } else { 1 }
     }
 
     fn needs(&self) -> PlacementOptions {
@@ -353,14 +374,19 @@ impl Job {
     /// Returns the options of breadth-first searches.
     pub fn bfs_options(&self, named: &Vertices) -> BfsOptions {
         let max_depth = match self.algorithm {
-            Algorithm::Bfs { max_depth } => max_depth,
+            Algorithm::Bfs { max_depth, .. } => max_depth,
             _ => None,
         };
         BfsOptions::default().target(named.target).max_depth(max_depth)
     }
 
-    fn runner(&self, graph: &GraphOnEngine, named: &Vertices) -> Result<Runner, Failure> {
+    /// Returns an algorithm with its memory. `reads_depths` is true if depths of several searches are checked or written.
+    fn runner(&self, graph: &GraphOnEngine, named: &Vertices, reads_depths: bool) -> Result<Runner, Failure> {
         Ok(match &self.algorithm {
+            Algorithm::Bfs { max_depth, together: true } => {
+                let options = MultiBfsOptions::default().depths(reads_depths).max_depth(*max_depth);
+                Runner::MultiBfs(MultiBfs::new(graph, &options)?)
+            }
             Algorithm::Bfs { .. } => Runner::Bfs(Bfs::new(graph, &self.bfs_options(named))?),
             Algorithm::Components => Runner::Components(Components::new(graph, &ComponentsOptions::default())?),
             Algorithm::PageRank(options, _) => {
@@ -379,15 +405,26 @@ impl Job {
         runner: &mut Runner,
         store: &Store,
         shape: &dyn GraphShape,
-        source: Option<u64>,
+        sources: &[Option<u64>],
     ) -> Result<(GraphRun, Outcome), Failure> {
         if !self.graph.warm {
             store.graph.cool()?;
         }
         let before = store.graph.stats()?;
+        let source = sources[0];
         let start = source.unwrap_or_default();
         let outcome = match runner {
             Runner::Bfs(bfs) => bfs.run(start).map(Outcome::Bfs),
+            Runner::MultiBfs(searches) => {
+                let sources: Vec<u64> = sources.iter().flatten().copied().collect();
+                let found = searches.run_on_device(&sources).map_err(|e| match e {
+                    e @ GraphError::Depths { .. } => {
+                        Failure::Error(format!("{e}: with fewer --sources, or with --no-verify and without --out"))
+                    }
+                    e => store.explain(e),
+                })?;
+                Ok(Outcome::MultiBfs(Batch::new(sources, found)?))
+            }
             Runner::Components(components) => components.run().map(Outcome::Components),
             Runner::PageRank(pagerank) => pagerank.run().map(Outcome::PageRank),
             Runner::Sssp(sssp) => sssp.run(start).map(Outcome::Sssp),
@@ -395,7 +432,7 @@ impl Job {
         let outcome = outcome.map_err(|e| store.explain(e))?;
         let after = store.graph.stats()?;
         let mut run = outcome.figures(shape);
-        run.source = source.map(|v| shape.ids().id(v).into_owned());
+        run.source = source.filter(|_| run.sources.is_none()).map(|v| shape.ids().id(v).into_owned());
         if let (Some(before), Some(after)) = (before, after) {
             let stored = if shape.directed() { run.traversed_edges } else { 2 * run.traversed_edges };
             let pages = store.storage.as_ref().map_or(0, |s| s.pages);
@@ -415,6 +452,9 @@ impl Job {
                 Some(parents) => verify::bfs_parents(csr, search, &r.depth, parents),
                 None => verify::bfs(csr, search, &r.depth),
             },
+            Outcome::MultiBfs(batch) => {
+                batch.check(|source, depths| verify::bfs(csr, verify::Search { source, ..search }, depths))?
+            }
             Outcome::Components(r) => verify::components(csr, &r.label),
             Outcome::PageRank(r) => self.verify_ranks(csr, r, &named.personalization())?,
             Outcome::Sssp(r) => match &r.parent {
@@ -428,7 +468,7 @@ impl Job {
     /// Returns the search from a source, as the check takes it.
     fn search(&self, source: Option<u64>, named: &Vertices) -> verify::Search {
         let limit = match &self.algorithm {
-            Algorithm::Bfs { max_depth } => max_depth.map(f64::from),
+            Algorithm::Bfs { max_depth, .. } => max_depth.map(f64::from),
             Algorithm::Sssp(options, _) => options.max_distance,
             _ => None,
         };

@@ -4,16 +4,64 @@ use crate::output::{Failure, Text};
 use crate::workloads::graph::{GraphRun, seconds};
 use serde::Serialize;
 use std::fmt;
-use warpbell::graph::output::Values;
-use warpbell::graph::verify;
+use warpbell::graph::output::{Values, Written};
+use warpbell::graph::verify::{self, VerifyError};
 use warpbell::graph::{
-    BfsResult, ComponentsResult, Distances, GraphShape, PageRankResult, SsspResult, UNREACHED, teps,
+    BfsResult, ComponentsResult, Distances, GraphShape, Ids, MultiBfsOnEngine, PageRankResult, SsspResult, UNREACHED,
+    VertexName, teps,
 };
 use warpbell::units::{Bytes, grouped, real};
+
+/// Result of searches from several sources at once.
+pub struct Batch {
+    /// Sources, as numbers from 0.
+    pub sources: Vec<u64>,
+    /// Number of vertices that each search reached.
+    pub reached: Vec<u64>,
+    /// Searches that reach each vertex.
+    masks: Vec<u64>,
+    pub found: MultiBfsOnEngine,
+    /// Depths of each search, if they are to be written.
+    depths: Vec<Vec<u32>>,
+}
+
+impl Batch {
+    /// Takes the result of the searches from `sources`.
+    ///
+    /// # Errors
+    /// [`Failure::Error`] if the engine's memory cannot be read.
+    pub fn new(sources: Vec<u64>, found: MultiBfsOnEngine) -> Result<Self, Failure> {
+        Ok(Self { sources, reached: found.reached()?, masks: found.masks()?, found, depths: Vec::new() })
+    }
+
+    /// Checks the depths of each search by `check`, which takes its source. Copies those of one search at a time.
+    ///
+    /// # Errors
+    /// The first error of `check`; [`Failure::Error`] if the engine's memory cannot be read.
+    pub fn check(
+        &self,
+        check: impl Fn(u64, &[u32]) -> Result<(), VerifyError>,
+    ) -> Result<Result<(), VerifyError>, Failure> {
+        for (search, source) in self.sources.iter().enumerate() {
+            if let Err(e) = check(*source, &self.found.depths_of(search)?) {
+                return Ok(Err(e));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Returns the edges that all searches traversed, by Graph500's rule for each.
+    fn traversed_edges(&self, csr: &dyn GraphShape) -> u64 {
+        (0..self.sources.len())
+            .map(|search| teps::traversed_edges(csr, |v| self.masks[v as usize] >> search & 1 == 1))
+            .sum()
+    }
+}
 
 /// Result of an algorithm.
 pub enum Outcome {
     Bfs(BfsResult),
+    MultiBfs(Batch),
     Components(ComponentsResult),
     PageRank(PageRankResult),
     Sssp(SsspResult),
@@ -30,6 +78,14 @@ impl Outcome {
                 // The last level finds no vertices and is not counted.
                 let levels = r.levels.iter().filter(|l| l.found > 0).count();
                 GraphRun { reached: Some(r.reached), ..GraphRun::new(r.elapsed, edges, (levels, "levels")) }
+            }
+            Self::MultiBfs(batch) => {
+                let levels = batch.found.levels.iter().filter(|l| l.found > 0).count();
+                GraphRun {
+                    reached: Some(batch.reached.iter().sum()),
+                    sources: Some(batch.sources.iter().map(|v| csr.ids().id(*v).into_owned()).collect()),
+                    ..GraphRun::new(batch.found.elapsed, batch.traversed_edges(csr), (levels, "levels"))
+                }
             }
             Self::Components(r) => GraphRun {
                 components: Some(r.components),
@@ -58,19 +114,43 @@ impl Outcome {
         match &mut self {
             Self::Bfs(r) => r.parent = None,
             Self::Sssp(r) => r.parent = None,
-            Self::Components(_) | Self::PageRank(_) => {}
+            Self::MultiBfs(_) | Self::Components(_) | Self::PageRank(_) => {}
         }
         self
     }
 
-    /// Returns the result: one value for each vertex.
-    pub fn values(&self) -> Values<'_> {
-        match self {
+    /// Copies what is written and is not in the host's memory yet.
+    ///
+    /// # Errors
+    /// [`Failure::Error`] if the engine's memory cannot be read.
+    pub fn in_host(mut self) -> Result<Self, Failure> {
+        if let Self::MultiBfs(batch) = &mut self {
+            let found = &mut batch.found;
+            batch.depths = (0..found.depth.len()).map(|search| found.depths_of(search)).collect::<Result<_, _>>()?;
+            // The next searches use the memory again.
+            found.depth.clear();
+        }
+        Ok(self)
+    }
+
+    /// Returns the results to be written: one value for each vertex, with the source if there is one.
+    pub fn written<'a>(&'a self, source: Option<&VertexName<'a>>, ids: &'a Ids) -> Vec<Written<'a>> {
+        let values = match self {
             Self::Bfs(r) => Values::Depths(&r.depth),
+            Self::MultiBfs(batch) => {
+                let each = batch.sources.iter().zip(&batch.depths);
+                let written = |(v, depth): (&u64, &'a Vec<u32>)| Written {
+                    source: Some(ids.id(*v)),
+                    values: Values::Depths(depth),
+                    parents: None,
+                };
+                return each.map(written).collect();
+            }
             Self::Components(r) => Values::WideComponents(&r.label),
             Self::PageRank(r) => Values::Ranks64(&r.rank),
             Self::Sssp(r) => Values::Distances(distances(&r.distance)),
-        }
+        };
+        vec![Written { source: source.cloned(), values, parents: self.parents() }]
     }
 
     /// Returns the number of the vertex before each vertex on a path from the source, if the result has parents.
@@ -78,7 +158,7 @@ impl Outcome {
         match self {
             Self::Bfs(r) => r.parent.as_deref(),
             Self::Sssp(r) => r.parent.as_deref(),
-            Self::Components(_) | Self::PageRank(_) => None,
+            Self::MultiBfs(_) | Self::Components(_) | Self::PageRank(_) => None,
         }
     }
 
@@ -90,7 +170,7 @@ impl Outcome {
                 Distances::Integer(d) => Length::Whole(d[target as usize]),
                 Distances::Real(_) => Length::Real(real),
             }),
-            Self::Components(_) | Self::PageRank(_) => None,
+            Self::MultiBfs(_) | Self::Components(_) | Self::PageRank(_) => None,
         }
     }
 
@@ -99,7 +179,7 @@ impl Outcome {
         match self {
             Self::Bfs(r) => r.path_to(target),
             Self::Sssp(r) => r.path_to(target),
-            Self::Components(_) | Self::PageRank(_) => None,
+            Self::MultiBfs(_) | Self::Components(_) | Self::PageRank(_) => None,
         }
     }
 
@@ -109,7 +189,8 @@ impl Outcome {
     /// [`Failure::BrokenPipe`] if standard output was closed, [`Failure::Error`] if it cannot be written.
     pub fn steps(&self, text: &Text) -> Result<(), Failure> {
         match self {
-            Self::Bfs(r) => r.levels.iter().try_for_each(|l| {
+            Self::Bfs(BfsResult { levels, .. })
+            | Self::MultiBfs(Batch { found: MultiBfsOnEngine { levels, .. }, .. }) => levels.iter().try_for_each(|l| {
                 let (found, scanned) = (grouped(l.found), grouped(l.scanned));
                 let put = l.put_bytes.map_or_else(String::new, |b| format!("   exchanged {}", Bytes(b)));
                 text.line(format_args!(

@@ -195,7 +195,10 @@ impl Job {
     /// Adds the options of the algorithm, which do not depend on the place of the edges.
     pub fn describe_search(&self, config: &mut serde_json::Value) {
         match &self.algorithm {
-            Algorithm::Bfs { max_depth } => config["max_depth"] = json!(max_depth),
+            Algorithm::Bfs { max_depth, together } => {
+                config["max_depth"] = json!(max_depth);
+                config["together"] = json!(together);
+            }
             Algorithm::Components => {}
             Algorithm::PageRank(options, personalize) => {
                 config["damping"] = json!(options.damping);
