@@ -217,7 +217,9 @@ impl MultiBfs {
         sources.iter().try_for_each(|v| self.graph.check_vertex(*v))?;
         self.seen.unshare(&self.graph)?;
         if self.options.depths {
-            self.allocate_depths(searches)?;
+            // The memory of the CPU engine is the host's, which grants more than it has.
+            let free = free_host_memory().filter(|_| self.graph.engine.kind() == EngineKind::Cpu);
+            self.allocate_depths(searches, free)?;
         }
         self.lists[0].set_slice(0, sources)?;
         let addresses: Vec<u64> = self.depth.iter().map(VertexValues::address).collect();
@@ -237,15 +239,14 @@ impl MultiBfs {
         })
     }
 
-    /// Allocates the depths of as many searches, and gives up those that an earlier result still has.
-    fn allocate_depths(&mut self, searches: usize) -> Result<(), GraphError> {
+    /// Allocates the depths of as many searches, and gives up those that an earlier result still has. `free` is the memory
+    /// that may be used, if it is known.
+    fn allocate_depths(&mut self, searches: usize, free: Option<u64>) -> Result<(), GraphError> {
         self.depth.retain_mut(VertexValues::is_unique);
         let vertices = self.graph.vertices;
         let missing = searches.saturating_sub(self.depth.len()) as u64;
         let needed = missing.saturating_mul(vertices).saturating_mul(size_of::<u32>() as u64);
         let refuse = |reason| Err(GraphError::Depths { searches, vertices, needed, reason });
-        // The memory of the CPU engine is the host's, which grants more than it has.
-        let free = free_host_memory().filter(|_| self.graph.engine.kind() == EngineKind::Cpu);
         if let Some(free) = free.filter(|free| needed > *free) {
             return refuse(format!("{free} bytes are free"));
         }
@@ -289,7 +290,7 @@ impl MultiBfs {
             self.launcher.run("wb_multi_bfs_start", args!(p))?;
             self.launcher.run("wb_multi_bfs_seed", args!(p))?;
         }
-        let mut frontier = self.settle(&p)?;
+        let mut frontier = self.advance(&p)?;
         let mut levels = Vec::new();
         for level in 1..=self.options.max_depth.unwrap_or(UNREACHED - 1) {
             let started = Instant::now();
@@ -299,7 +300,7 @@ impl MultiBfs {
                 break;
             }
             let scanned = self.expand(&p)?.sum[SCANNED];
-            let found = self.settle(&p)?;
+            let found = self.advance(&p)?;
             levels.push(LevelReport {
                 level,
                 direction: Direction::TopDown,
@@ -320,10 +321,10 @@ impl MultiBfs {
     }
 
     /// Ends a level. Returns the number of vertices that searches reached in the level.
-    fn settle(&self, p: &Parameters) -> Result<u64, GraphError> {
+    fn advance(&self, p: &Parameters) -> Result<u64, GraphError> {
         // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self` shares
         // them.
-        Ok(unsafe { self.launcher.step("wb_multi_bfs_settle", args!(*p)) }?.sum[FOUND])
+        Ok(unsafe { self.launcher.step("wb_multi_bfs_advance", args!(*p)) }?.sum[FOUND])
     }
 
     /// Queues the vertices of the frontier in the order of their lists. Returns the number of items.
@@ -429,6 +430,9 @@ mod tests {
         let error = first.depths_of(2).unwrap_err().to_string();
         assert_eq!(error, "there are no depths of search 2; the result has those of 2 searches, numbered from 0");
         assert_eq!(first.into_host().unwrap().reached, [3, 1]);
+        let error = searches.allocate_depths(3, Some(15)).unwrap_err().to_string();
+        assert!(error.starts_with("the depths of 3 searches over 4 vertices need 32 bytes more"), "{error}");
+        assert!(error.contains("(15 bytes are free); search from fewer sources at once"), "{error}");
         for (sources, error) in [
             (vec![], "0 searches at once; there must be 1 to 64, and more in several runs"),
             (vec![0; 65], "65 searches at once; there must be 1 to 64, and more in several runs"),

@@ -31,7 +31,7 @@ WB_FN void multi_bfs_seed(const wb_multi_bfs& p) {
 }
 
 // Makes what the level has reached the next frontier, and marks its vertices in the bitmap for the queue.
-WB_FN void multi_bfs_settle(const wb_multi_bfs& p) {
+WB_FN void multi_bfs_advance(const wb_multi_bfs& p) {
   uint64_t *seen = p.seen, *frontier = p.frontier, *next = p.next;
   const uint64_t* depth = p.depth;
   uint32_t* fresh = p.fresh;
@@ -79,19 +79,19 @@ template <class Id, class Source> WB_FN void multi_bfs_expand(const wb_multi_bfs
 }  // namespace graph
 }  // namespace warpbell
 
-#define WB_MULTI_BFS_MEMORY(WHAT)                                                                                       \
-  WB_GRAPH_KERNEL wb_multi_bfs_##WHAT(WB_PARAM wb_multi_bfs p) { warpbell::graph::multi_bfs_##WHAT(p); }               \
+#define WB_MULTI_BFS_MEMORY(WHAT)                                                                        \
+  WB_GRAPH_KERNEL wb_multi_bfs_##WHAT(WB_PARAM wb_multi_bfs p) { warpbell::graph::multi_bfs_##WHAT(p); } \
   WB_EXPORT(wb_multi_bfs_##WHAT)
 
-#define WB_MULTI_BFS_EDGES(ID, SUFFIX, SOURCE)                                                                          \
-  WB_GRAPH_KERNEL wb_multi_bfs_expand_##SUFFIX(WB_PARAM wb_multi_bfs p, WB_PARAM SOURCE edges) {                        \
-    warpbell::graph::multi_bfs_expand<ID>(p, edges);                                                                    \
-  }                                                                                                                     \
+#define WB_MULTI_BFS_EDGES(ID, SUFFIX, SOURCE)                                                   \
+  WB_GRAPH_KERNEL wb_multi_bfs_expand_##SUFFIX(WB_PARAM wb_multi_bfs p, WB_PARAM SOURCE edges) { \
+    warpbell::graph::multi_bfs_expand<ID>(p, edges);                                             \
+  }                                                                                              \
   WB_EXPORT(wb_multi_bfs_expand_##SUFFIX)
 
 WB_MULTI_BFS_MEMORY(start)
 WB_MULTI_BFS_MEMORY(seed)
-WB_MULTI_BFS_MEMORY(settle)
+WB_MULTI_BFS_MEMORY(advance)
 WB_MULTI_BFS_EDGES(uint32_t, pointer_u32, warpbell::graph::pointer_source<uint32_t>)
 WB_MULTI_BFS_EDGES(uint64_t, pointer_u64, warpbell::graph::pointer_source<uint64_t>)
 WB_MULTI_BFS_EDGES(uint32_t, storage_u32, warpbell::array_ref<uint32_t>)

@@ -72,11 +72,11 @@ typedef struct wb_bfs {
 
 // Parameters of a step of several searches at once. Their sums are those of one search.
 typedef struct wb_multi_bfs {
-  wb_bfs step;                      // of one search: lists, queue, numbers and level; its bitmaps, depths and source are not used
-  WB_POINTER(uint64_t) seen;        // [vertices]: searches that have reached a vertex
-  WB_POINTER(uint64_t) frontier;    // [vertices]: searches that reached it in the level before
-  WB_POINTER(uint64_t) next;        // [vertices]: searches that reach it in this level
-  WB_POINTER(uint32_t) fresh;       // bitmap of the vertices that a search has reached in this level
+  wb_bfs step;                        // of one search: lists, queue, numbers and level; its bitmaps, depths and source are not used
+  WB_POINTER(uint64_t) seen;          // [vertices]: searches that have reached a vertex
+  WB_POINTER(uint64_t) frontier;      // [vertices]: searches that reached it in the level before
+  WB_POINTER(uint64_t) next;          // [vertices]: searches that reach it in this level
+  WB_POINTER(uint32_t) fresh;         // bitmap of the vertices that a search has reached in this level
   WB_POINTER(const uint64_t) source;  // [searches]
   WB_POINTER(const uint64_t) depth;   // [searches]: address of each search's depths, u32[vertices]; or null
   uint64_t searches;

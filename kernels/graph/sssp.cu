@@ -234,7 +234,8 @@ template <class Id, class Weight, class Word, class Source> WB_FN void sssp_pare
     } else if (from == to) {
       // The start has its parent, and no vertex that has one gets another, so that parents lead back to the source.
       const Id none = static_cast<Id>(~Id{0});
-      if (order::load<order::relaxed>(parent) == none && order::compare_exchange<order::relaxed>(parent, none, u) == none) g.push_near(e.id);
+      if (order::load<order::relaxed>(parent) == none && order::compare_exchange<order::relaxed>(parent, none, u) == none)
+        g.push_near(e.id);
     }
   });
   g.finish(p, scanned, 0, ~uint64_t{0}, bad);
@@ -253,13 +254,13 @@ template <class Id, class Weight, class Word, class Source> WB_FN void sssp_pare
   WB_GRAPH_KERNEL wb_sssp_spread_##SUFFIX(WB_PARAM wb_sssp p) { warpbell::graph::sssp_spread<ID, WORD>(p); } \
   WB_EXPORT(wb_sssp_spread_##SUFFIX)
 
-#define WB_SSSP_EDGES(WHAT, ID, WEIGHT, WORD, SUFFIX, WHERE, SOURCE)                                                                     \
+#define WB_SSSP_EDGES(WHAT, ID, WEIGHT, WORD, SUFFIX, WHERE, SOURCE)                                                                      \
   WB_GRAPH_KERNEL wb_sssp_##WHAT##_##WHERE##_##SUFFIX(WB_PARAM wb_sssp p, WB_PARAM SOURCE<warpbell::graph::weighted<ID, WEIGHT>> edges) { \
-    warpbell::graph::sssp_##WHAT<ID, WEIGHT, WORD>(p, edges);                                                                            \
-  }                                                                                                                                      \
+    warpbell::graph::sssp_##WHAT<ID, WEIGHT, WORD>(p, edges);                                                                             \
+  }                                                                                                                                       \
   WB_EXPORT(wb_sssp_##WHAT##_##WHERE##_##SUFFIX)
 
-#define WB_SSSP_BOTH(ID, WEIGHT, WORD, SUFFIX)                                                \
+#define WB_SSSP_BOTH(ID, WEIGHT, WORD, SUFFIX)                                               \
   WB_SSSP_EDGES(relax, ID, WEIGHT, WORD, SUFFIX, pointer, warpbell::graph::pointer_source)   \
   WB_SSSP_EDGES(relax, ID, WEIGHT, WORD, SUFFIX, storage, warpbell::array_ref)               \
   WB_SSSP_EDGES(parents, ID, WEIGHT, WORD, SUFFIX, pointer, warpbell::graph::pointer_source) \

@@ -172,13 +172,13 @@ void search_together(sample& g) {
   o.report = at(g.report);
   model::run(warps, [&] { wb_multi_bfs_start(p); });
   model::run(warps, [&] { wb_multi_bfs_seed(p); });
-  model::run(warps, [&] { wb_multi_bfs_settle(p); });
+  model::run(warps, [&] { wb_multi_bfs_advance(p); });
   while (g.report.sum[WB_BFS_FOUND] != 0) {
     ++p.step.level;
     model::run(warps, [&] { wb_queue_collect_u32(o); });
     p.step.items = g.report.sum[WB_BFS_ITEMS];
     model::run(warps, [&] { wb_multi_bfs_expand_pointer_u32(p, g.edges()); });
-    model::run(warps, [&] { wb_multi_bfs_settle(p); });
+    model::run(warps, [&] { wb_multi_bfs_advance(p); });
   }
   for (uint64_t i = 0; i < searches; i += i < 2 ? 1 : 31) {
     const auto expected = dijkstra(g, source[i], [](edge) { return 1; });

@@ -36,7 +36,7 @@ pub struct PathArgs {
     /// End each search at this vertex: vertices that are further away from the source count as unreached
     #[arg(long, value_name = "V", allow_negative_numbers = true, value_parser = vertex)]
     pub target: Option<String>,
-    /// Print a shortest path to this vertex, and its length; ends each search as --target does
+    /// Print a shortest path to this vertex, and its length; each search ends there, as with --target
     #[arg(long, value_name = "V", conflicts_with = "target", allow_negative_numbers = true, value_parser = vertex)]
     pub path: Option<String>,
 }
