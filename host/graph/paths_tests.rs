@@ -85,8 +85,8 @@ fn check_paths(name: &str, csr: &Csr, graph: &GraphOnEngine) {
                         Distances::Real(d) => Some(d[v]).filter(|d| d.is_finite()),
                     };
                     let last = to_target.min(limit.unwrap_or(f64::INFINITY));
-                    for v in 0..all.len() {
-                        let expected = Some(all[v]).filter(|d| d.is_finite() && *d <= last);
+                    for (v, right) in all.iter().copied().enumerate() {
+                        let expected = Some(right).filter(|d| d.is_finite() && *d <= last);
                         assert_eq!(distance(v), expected, "{what}, vertex {v}");
                         let path = found.path_to(v as u64);
                         assert_eq!(path.is_some(), expected.is_some(), "{what}, vertex {v}");

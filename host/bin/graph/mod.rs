@@ -54,7 +54,7 @@ enum Runner {
     MultiBfs(MultiBfs),
     Components(Components),
     PageRank(PageRank),
-    Sssp(Sssp),
+    Sssp(Box<Sssp>),
 }
 
 /// The input of a command: read before the engine is opened, or to be opened on it.
@@ -393,7 +393,9 @@ impl Job {
                 let options = options.clone().personalization(named.personalization());
                 Runner::PageRank(PageRank::new(graph, &options)?)
             }
-            Algorithm::Sssp(options, _) => Runner::Sssp(Sssp::new(graph, &options.clone().target(named.target))?),
+            Algorithm::Sssp(options, _) => {
+                Runner::Sssp(Box::new(Sssp::new(graph, &options.clone().target(named.target))?))
+            }
         })
     }
 }
