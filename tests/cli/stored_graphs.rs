@@ -187,6 +187,11 @@ fn what_is_exported_is_the_graph_that_was_imported() {
     const BARE: &str = "%%MatrixMarket matrix coordinate pattern general\n3 3 0\n";
     let image = Image::of("graph");
     let exported = |graph: &str, ending: &str| image.edges(graph, ending);
+    let lines = |text: &str| {
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
     let files = [
         ("directed.el", "1 2\n2 3\n3 1\n1 3\n", &["--directed"][..], "1 2\n1 3\n2 3\n3 1\n"),
         ("undirected.el", "1 2\n2 3\n", &["--undirected"], "# Undirected graph\n1 2\n2 3\n"),
@@ -202,11 +207,6 @@ fn what_is_exported_is_the_graph_that_was_imported() {
         let input = write(&image.folder, file, text);
         image.import(&input, graph, more);
         let stored = exported(graph, ending);
-        let lines = |text: &str| {
-            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-            lines.sort();
-            lines
-        };
         assert_eq!(lines(&stored), lines(expected), "{file}");
         mentions(&succeeds(&image.args(&["verify", graph], &[])), &["is intact"]);
         if !stored.lines().any(|l| !l.starts_with('#')) {
@@ -226,7 +226,9 @@ fn what_is_exported_is_the_graph_that_was_imported() {
     assert_eq!(o.status.code(), Some(2), "{}", stderr(&o));
     mentions(&stderr(&o), &["gaps.graphml", ".el, .wel, .csv or .mtx"]);
     // A table has an undirected edge in both directions, since it cannot say that edges have none.
-    assert_eq!(exported("undirected", "csv"), "source,target\n1,2\n2,1\n2,3\n3,2\n");
+    let undirected = exported("undirected", "csv");
+    assert!(undirected.starts_with("source,target\n"), "{undirected}");
+    assert_eq!(lines(&undirected), ["1,2", "2,1", "2,3", "3,2", "source,target"]);
     assert_eq!(exported("weighted", "csv"), "source,target,weight\n5,9,2.5\n9,5,0.1\n");
 }
 
@@ -364,7 +366,9 @@ fn damaged_parts_are_named() {
     image.import("kron:8", "kron", &["--weights", "integers"]);
     let whole = fs::read(&image.path).unwrap();
     let manifest = open(&image.device).manifest().unwrap();
-    for part in ["header", "offsets", "neighbours", "hubs", "weighted-neighbours"] {
+    let parts =
+        ["header", "order", "neighbours", "neighbours-positions", "neighbours-degrees", "hubs", "weighted-neighbours"];
+    for part in parts {
         let array = format!("kron/{part}");
         let mut bytes = whole.clone();
         bytes[manifest.find(&array).unwrap().offset as usize + 20] ^= 4;

@@ -81,8 +81,9 @@ fn read(
     options: &LoadOptions<'_>,
     is_sorted: bool,
 ) -> Result<Loaded, ImportError> {
-    // Little memory sorts every graph of the tests in files, once its places fit.
-    let budget = Budget { memory: 16 * 64 + 64, folder: std::env::temp_dir() };
+    // Little memory sorts all but the smallest graphs in files, once their places and the lists that others refer to fit.
+    let arcs = written.properties.lines().find_map(|line| line.strip_prefix("arcs=")?.parse::<u64>().ok());
+    let budget = Budget { memory: 16 * 64 + 64 + 8 * arcs.unwrap_or(0), folder: std::env::temp_dir() };
     let reader = Reader::new(options, PieceSizes::of(piece), is_sorted.then_some(budget));
     let offsets = has_offsets.then_some(written.offsets.as_slice());
     let contents = reader.bvgraph_in(&written.graph, written.properties.as_bytes(), offsets)?;
