@@ -1435,10 +1435,8 @@ typedef struct wb_report {
    */
   double elapsed_seconds;
   /**
-   * Levels of a search, iterations of PageRank, phases of components, ranges of distances of shortest paths, levels of a
-   * k-core decomposition, steps of a count of triangles or of arcs between neighbours.
    * Levels of a search, iterations of PageRank and label propagation, phases of components, ranges of distances of shortest paths,
-   * sources of betweenness centrality.
+   * sources of betweenness centrality, levels of a k-core decomposition, steps of a count of triangles or of arcs between neighbours.
    */
   uint64_t steps;
   /**

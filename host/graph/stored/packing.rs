@@ -70,6 +70,18 @@ struct Packed {
     words: Bytes,
 }
 
+impl Packed {
+    /// Calls `put` with the words, which have the name `words`, and their positions.
+    fn put(
+        &self,
+        words: &str,
+        mut put: impl FnMut(&str, ElementType, &[u8]) -> Result<(), GraphError>,
+    ) -> Result<(), GraphError> {
+        self.words.each(|bytes| put(words, ElementType::U32, bytes))?;
+        put(&packed::positions(words), ElementType::U64, bytemuck::cast_slice(&self.positions))
+    }
+}
+
 /// The lists of one direction.
 #[derive(Debug)]
 struct Side {
@@ -140,20 +152,15 @@ impl PackedLists {
         &self,
         mut put: impl FnMut(&str, ElementType, &[u8]) -> Result<(), GraphError>,
     ) -> Result<(), GraphError> {
-        let lists =
-            |words: &str, lists: &Packed, put: &mut dyn FnMut(&str, ElementType, &[u8]) -> Result<(), GraphError>| {
-                lists.words.each(|bytes| put(words, ElementType::U32, bytes))?;
-                put(&packed::positions(words), ElementType::U64, bytemuck::cast_slice(&lists.positions))
-            };
         for (side, words, hubs) in self.sides() {
-            lists(words, &side.lists, &mut put)?;
+            side.lists.put(words, &mut put)?;
             put(&packed::degree_widths(words), ElementType::U8, &side.degrees.0)?;
             put(&packed::degrees(words), ElementType::U32, bytemuck::cast_slice(&side.degrees.1))?;
             side.hubs.each(|bytes| put(hubs, ElementType::U32, bytes))?;
         }
         match &self.weighted {
             None => {}
-            Some(Weighted::Packed(packed)) => lists(WEIGHTED, packed, &mut put)?,
+            Some(Weighted::Packed(lists)) => lists.put(WEIGHTED, &mut put)?,
             Some(Weighted::Plain(edges)) => edges.each(|bytes| put(WEIGHTED, ElementType::Record, bytes))?,
         }
         match &self.order {
