@@ -78,7 +78,7 @@ impl Packed {
         mut put: impl FnMut(&str, ElementType, &[u8]) -> Result<(), GraphError>,
     ) -> Result<(), GraphError> {
         self.words.each(|bytes| put(words, ElementType::U32, bytes))?;
-        put(&packed::positions(words), ElementType::U64, bytemuck::cast_slice(&self.positions))
+        put(packed::positions(words), ElementType::U64, bytemuck::cast_slice(&self.positions))
     }
 }
 
@@ -127,13 +127,13 @@ impl PackedLists {
     pub(super) fn plan(&self, mut plan: Plan) -> Plan {
         let packed = |plan: Plan, words: &str, lists: &Packed| {
             let plan = plan.array::<u32>(words, lists.words.len() / size_of::<u32>() as u64);
-            plan.array::<u64>(&packed::positions(words), lists.positions.len() as u64)
+            plan.array::<u64>(packed::positions(words), lists.positions.len() as u64)
         };
         for (side, words, hubs) in self.sides() {
             plan = packed(plan, words, &side.lists);
             let (widths, degrees) = &side.degrees;
-            plan = plan.array::<u8>(&packed::degree_widths(words), widths.len() as u64);
-            plan = plan.array::<u32>(&packed::degrees(words), degrees.len() as u64);
+            plan = plan.array::<u8>(packed::degree_widths(words), widths.len() as u64);
+            plan = plan.array::<u32>(packed::degrees(words), degrees.len() as u64);
             plan = plan.array::<u32>(hubs, side.hubs.len() / size_of::<u32>() as u64);
         }
         plan = match &self.weighted {
@@ -154,8 +154,8 @@ impl PackedLists {
     ) -> Result<(), GraphError> {
         for (side, words, hubs) in self.sides() {
             side.lists.put(words, &mut put)?;
-            put(&packed::degree_widths(words), ElementType::U8, &side.degrees.0)?;
-            put(&packed::degrees(words), ElementType::U32, bytemuck::cast_slice(&side.degrees.1))?;
+            put(packed::degree_widths(words), ElementType::U8, &side.degrees.0)?;
+            put(packed::degrees(words), ElementType::U32, bytemuck::cast_slice(&side.degrees.1))?;
             side.hubs.each(|bytes| put(hubs, ElementType::U32, bytes))?;
         }
         match &self.weighted {
