@@ -114,7 +114,7 @@ impl Launcher {
     }
 }
 
-/// What the values of vertices are, for graphs whose lists are in an order of their own.
+/// Meaning of the values of vertices, for graphs whose lists are in an order of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ValueKind {
     /// Numbers that name no vertex.
@@ -161,7 +161,8 @@ impl Launcher {
             // and this function, which waits for the kernel.
             unsafe { self.run("wb_order_least", args!(p)) }?;
         }
-        // SAFETY: as above.
+        // SAFETY: these are the parameters of this kernel. The regions that they name belong to the graph, the values and
+        // this function, which waits for the kernel.
         unsafe { self.run(kernel, args!(p)) }?;
         Ok(())
     }

@@ -161,15 +161,15 @@ template <class Id, class Word> WB_FN void sssp_split(const wb_sssp& p) {
   WB_SSSP_EDGES(ID, WEIGHT, WORD, SUFFIX, pointer, warpbell::graph::pointer_source) \
   WB_SSSP_EDGES(ID, WEIGHT, WORD, SUFFIX, storage, warpbell::array_ref)
 
-#define WB_SSSP_PACKED(WEIGHT, WORD, SUFFIX, WHERE, SOURCE)                                                                       \
-  WB_GRAPH_KERNEL wb_sssp_relax_packed_##WHERE##_##SUFFIX(WB_PARAM wb_sssp p, WB_PARAM SOURCE words, const uint64_t* position) {  \
-    using edge = warpbell::graph::weighted<uint32_t, WEIGHT>;                                                                      \
-    warpbell::graph::sssp_relax<uint32_t, WEIGHT, WORD>(p, warpbell::graph::packed_source<edge, SOURCE>{words, position});         \
-  }                                                                                                                               \
+#define WB_SSSP_PACKED(WEIGHT, WORD, SUFFIX, WHERE, SOURCE)                                                                      \
+  WB_GRAPH_KERNEL wb_sssp_relax_packed_##WHERE##_##SUFFIX(WB_PARAM wb_sssp p, WB_PARAM SOURCE words, const uint64_t* position) { \
+    using edge = warpbell::graph::weighted<uint32_t, WEIGHT>;                                                                    \
+    warpbell::graph::sssp_relax<uint32_t, WEIGHT, WORD>(p, warpbell::graph::packed_source<edge, SOURCE>{words, position});       \
+  }                                                                                                                              \
   WB_EXPORT(wb_sssp_relax_packed_##WHERE##_##SUFFIX)
 
-#define WB_SSSP_BOTH_PACKED(WEIGHT, WORD, SUFFIX)                                            \
-  WB_SSSP_PACKED(WEIGHT, WORD, SUFFIX, pointer, warpbell::graph::pointer_source<uint32_t>)   \
+#define WB_SSSP_BOTH_PACKED(WEIGHT, WORD, SUFFIX)                                          \
+  WB_SSSP_PACKED(WEIGHT, WORD, SUFFIX, pointer, warpbell::graph::pointer_source<uint32_t>) \
   WB_SSSP_PACKED(WEIGHT, WORD, SUFFIX, storage, warpbell::array_ref<uint32_t>)
 
 // Arguments: identifier, distance word; and identifier, weight, distance word.
