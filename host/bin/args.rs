@@ -21,7 +21,7 @@ use std::time::Duration;
 use warpbell::doctor::Require;
 use warpbell::graph::import::{DEFAULT_SEED, FileFormat, Precision};
 use warpbell::graph::stored::GraphName;
-use warpbell::graph::{LEAST_TOLERANCE, ListForm, VertexOrder};
+use warpbell::graph::{LEAST_TOLERANCE, ListForm, UNREACHED, VertexOrder};
 use warpbell::nvme::RetryBudget;
 use warpbell::units::{Bytes, BytesOrShare, parse_duration};
 
@@ -125,7 +125,7 @@ pub struct ManArgs {
 pub enum GraphCommand {
     /// Breadth-first search: hops from a source
     #[command(
-        after_help = "Examples:\n  warpbell graph bfs examples/data/karate.txt --source 1 --out -\n  warpbell graph bfs kron:20 --sources 4 --cache 10% --verbose\n  warpbell graph bfs kron:20 --pes 4"
+        after_help = "Examples:\n  warpbell graph bfs examples/data/karate.txt --source 1 --out -\n  warpbell graph bfs examples/data/karate.txt --source 17 --path 26\n  warpbell graph bfs kron:20 --sources 4 --cache 10% --verbose\n  warpbell graph bfs kron:20 --sources 64 --together\n  warpbell graph bfs kron:20 --pes 4"
     )]
     Bfs {
         /// Partition the graph over N PEs, each a thread of this program with its own engine and devices; under a
@@ -134,6 +134,13 @@ pub enum GraphCommand {
         pes: Option<u32>,
         #[command(flatten)]
         sources: SourceArgs,
+        #[command(flatten)]
+        together: TogetherArgs,
+        #[command(flatten)]
+        paths: PathArgs,
+        /// Largest depth: vertices with more edges between them and the source count as unreached
+        #[arg(long, value_name = "N", help_heading = "Paths", value_parser = clap::value_parser!(u32).range(..i64::from(UNREACHED)))]
+        max_depth: Option<u32>,
         #[command(flatten)]
         transport: TransportArgs,
         #[command(flatten)]
@@ -176,7 +183,7 @@ pub enum GraphCommand {
     },
     /// PageRank; the ranks sum to 1
     #[command(
-        after_help = "Examples:\n  warpbell graph pagerank kron:18 --iterations 20\n  warpbell graph pagerank links.el --directed --tolerance 1e-6 --out ranks.txt"
+        after_help = "Examples:\n  warpbell graph pagerank kron:18 --iterations 20\n  warpbell graph pagerank links.el --directed --tolerance 1e-6 --out ranks.txt\n  warpbell graph pagerank examples/data/karate.txt --personalize 1,34"
     )]
     Pagerank {
         /// Damping factor: the probability of following an edge instead of jumping to a random vertex
@@ -188,6 +195,10 @@ pub enum GraphCommand {
         /// Stop when the sum of all changes of ranks in one iteration is below T [default: 1e-4]
         #[arg(long, value_name = "T", value_parser = change)]
         tolerance: Option<f64>,
+        /// Jump to these vertices instead of to any vertex, also from vertices without out-edges: personalised PageRank.
+        /// Separate several with commas, as for a source
+        #[arg(long, value_name = "V", allow_negative_numbers = true, value_parser = vertices::vertices)]
+        personalize: Vec<SourceList>,
         #[command(flatten)]
         graph: GraphArgs,
     },
@@ -213,7 +224,7 @@ pub enum GraphCommand {
     },
     /// Single-source shortest paths by edge weight
     #[command(
-        after_help = "Examples:\n  warpbell graph sssp roads.wel --source 1\n  warpbell graph sssp kron:16 --weights reals --sources 8"
+        after_help = "Examples:\n  warpbell graph sssp roads.wel --source 1\n  warpbell graph sssp roads.wel --source 1 --path 7\n  warpbell graph sssp kron:16 --weights reals --sources 8"
     )]
     Sssp {
         /// Bucket width, in units of edge weight [default: chosen from the weights]
@@ -223,6 +234,11 @@ pub enum GraphCommand {
         weights: WeightArgs,
         #[command(flatten)]
         sources: SourceArgs,
+        #[command(flatten)]
+        paths: PathArgs,
+        /// Largest distance: vertices that are further away from the source count as unreached
+        #[arg(long, value_name = "D", help_heading = "Paths", value_parser = distance)]
+        max_distance: Option<f64>,
         #[command(flatten)]
         graph: GraphArgs,
     },
@@ -633,6 +649,13 @@ fn change(s: &str) -> Result<f64, String> {
     }
 }
 
+fn distance(s: &str) -> Result<f64, String> {
+    match s.parse::<f64>() {
+        Ok(d) if d >= 0.0 && d.is_finite() => Ok(d),
+        _ => Err("write a number of 0 or more, as in 2.5".to_owned()),
+    }
+}
+
 fn tolerance(s: &str) -> Result<f64, String> {
     match s.parse::<f64>() {
         Ok(t) if t > 0.0 && t.is_finite() => Ok(t),
@@ -734,6 +757,13 @@ mod tests {
             (&["bfs", "g", "--directed", "--undirected"][..], ErrorKind::ArgumentConflict),
             (&["bfs", "g", "--cold", "--warm"], ErrorKind::ArgumentConflict),
             (&["bfs", "g", "--source", "1", "--sources", "2"], ErrorKind::ArgumentConflict),
+            (&["bfs", "g", "--path", "1", "--target", "2"], ErrorKind::ArgumentConflict),
+            (&["bfs", "g", "--target", "1,2"], ErrorKind::ValueValidation),
+            (&["bfs", "g", "--together", "--path", "2"], ErrorKind::ArgumentConflict),
+            (&["bfs", "g", "--together", "--pes", "2"], ErrorKind::ArgumentConflict),
+            (&["bfs", "g", "--max-depth", "4294967295"], ErrorKind::ValueValidation),
+            (&["sssp", "g", "--max-distance", "-1"], ErrorKind::ValueValidation),
+            (&["sssp", "g", "--max-distance", "inf"], ErrorKind::ValueValidation),
             (&["pagerank", "g", "--iterations", "3", "--tolerance", "1"], ErrorKind::ArgumentConflict),
             (&["pagerank", "g", "--damping", "1"], ErrorKind::ValueValidation),
             (&["pagerank", "g", "--tolerance", "1e-16"], ErrorKind::ValueValidation),

@@ -10,8 +10,8 @@ use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use warpbell::destination::{Destination, DestinationError};
-use warpbell::graph::output::{Output, OutputError, Values};
-use warpbell::graph::{Ids, VertexName};
+use warpbell::graph::Ids;
+use warpbell::graph::output::{Output, OutputError, Written};
 use warpbell::units::{Bytes, counted};
 
 /// Reason why the program ends early.
@@ -162,8 +162,8 @@ pub fn write_json(command: &'static str, report: &impl Serialize, to: &Path) -> 
 ///
 /// # Errors
 /// [`Failure::BrokenPipe`] if the reader has closed the output, [`Failure::Error`] if the results cannot be written.
-pub fn write_values(values: &[(Option<VertexName<'_>>, Values<'_>)], ids: &Ids, to: Output) -> Result<(), Failure> {
-    match to.finish_all(ids, values) {
+pub fn write_values(results: &[Written<'_>], ids: &Ids, to: Output) -> Result<(), Failure> {
+    match to.finish_all(ids, results) {
         Err(OutputError::Destination(e)) => written(Err(e)),
         other => Ok(other?),
     }

@@ -3,7 +3,7 @@
 
 use crate::args::{DeviceArgs, Edges, WorldArgs};
 use crate::device;
-use crate::graph::{Described, Highlights, Job, Outcome, Results, cache_bytes};
+use crate::graph::{Described, Job, Outcome, Results, Vertices, cache_bytes};
 use crate::interrupt::Interrupt;
 use crate::output::{self, Failure, Text};
 use crate::workloads::graph::{GraphRun, Io, Summary};
@@ -75,23 +75,24 @@ pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Fa
     let mut phases = Phases { load_ns: nanoseconds(started.elapsed()), ..Phases::default() };
     let csr = &loaded.csr;
     plan.agree("graph", || Described::from(&loaded).identity(csr))?;
-    let sources = job.sources(csr)?;
+    let named = job.vertices(csr)?;
     if plan.speaks() {
-        job.warn(csr, &sources);
+        job.warn(csr, &named);
     }
-    let sources = sources.into_iter().flatten().collect::<Vec<_>>();
+    let sources = named.sources.iter().flatten().copied().collect::<Vec<_>>();
     text.line(format_args!("warpbell {}  {plan}", env!("CARGO_PKG_VERSION")))?;
     text.line(format_args!("{}", Described::from(&loaded).line()))?;
     Described::from(&loaded).notices().try_for_each(|notice| text.line(format_args!("{notice}")))?;
 
     let partition = PartitionPlan::new(csr, plan.pes(), true);
-    let options = PartitionedBfsOptions::default();
+    let options = PartitionedBfsOptions::default().search(job.bfs_options(&named));
     let work = Work {
         job,
         devices: &devices,
         loaded: &loaded,
         partition: &partition,
         sources: &sources,
+        named: &named,
         options: &options,
         text: &text,
         interrupt,
@@ -125,7 +126,7 @@ pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Fa
 /// Returns every setting that affects the figures, for the JSON report.
 fn config(job: &Job, pes: usize) -> serde_json::Value {
     let args = &job.graph;
-    json!({
+    let mut config = json!({
         "input": args.input.to_string_lossy(),
         "seed": args.seed,
         "pes": pes,
@@ -135,7 +136,9 @@ fn config(job: &Job, pes: usize) -> serde_json::Value {
         "deadline_ns": nanoseconds(args.engine.deadline),
         "warm": args.warm,
         "page_bytes": args.page.page_size.0,
-    })
+    });
+    job.describe_search(&mut config);
+    config
 }
 
 /// Inputs of the work that every PE of this process does.
@@ -145,6 +148,7 @@ struct Work<'a> {
     loaded: &'a Loaded,
     partition: &'a PartitionPlan<'a>,
     sources: &'a [u64],
+    named: &'a Vertices,
     options: &'a PartitionedBfsOptions,
     text: &'a Text,
     interrupt: &'a Interrupt,
@@ -170,7 +174,7 @@ impl Work<'_> {
         let mut search = PartitionedBfs::new(&store.graph, self.options)?;
         let mut answer = Answer {
             runs: Vec::new(),
-            results: Results::new(args.out.is_some()),
+            results: self.job.results(args.out.is_some()),
             place_ns: nanoseconds(started.elapsed()),
             parts: Vec::new(),
             transport: json!(world.path()),
@@ -190,9 +194,9 @@ impl Work<'_> {
                 }
             }
             if let Some((prefix, outcome)) = last {
-                let highlights = Highlights::of(&outcome, self.loaded.csr.ids(), Some(source), args.top);
+                let highlights = self.job.highlights(&outcome, self.loaded.csr.ids(), Some(source), self.named);
                 self.text.line(format_args!("{prefix}{highlights}"))?;
-                answer.results.add(highlights, outcome);
+                answer.results.add(highlights, outcome)?;
             }
         }
         drop(search);
@@ -287,7 +291,7 @@ impl Work<'_> {
         }
         if !args.no_verify {
             let started = Instant::now();
-            self.job.verify(csr, Some(source), &outcome)?;
+            self.job.verify(csr, Some(source), self.named, &outcome)?;
             run.verification_ns = nanoseconds(started.elapsed());
             run.verified = true;
         }

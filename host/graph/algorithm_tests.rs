@@ -13,7 +13,7 @@ pub(super) struct Shape {
     pub(super) csr: Csr,
 }
 
-fn random(seed: u64) -> impl FnMut(u64) -> u64 {
+pub(super) fn random(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut state = seed;
     move |bound| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -184,12 +184,12 @@ fn labels_are_the_smallest_vertices_of_components() {
     }
 }
 
-fn serial_ranks(csr: &Csr, damping: f64, iterations: u32) -> Vec<f64> {
+fn serial_ranks(csr: &Csr, damping: f64, iterations: u32, shares: &[f64]) -> Vec<f64> {
     let n = csr.vertices() as usize;
     let mut rank = vec![1.0 / n as f64; n];
     for _ in 0..iterations {
         let dangling: f64 = (0..n).filter(|&v| csr.degree(v as u64) == 0).map(|v| rank[v]).sum();
-        let mut next = vec![(1.0 - damping + damping * dangling) / n as f64; n];
+        let mut next: Vec<f64> = shares.iter().map(|share| (1.0 - damping + damping * dangling) * share).collect();
         for v in 0..n as u64 {
             let share = damping * rank[v as usize] / csr.degree(v).max(1) as f64;
             csr.neighbours_of(v).for_each(|u| next[u as usize] += share);
@@ -206,10 +206,16 @@ fn ranks_are_those_of_the_power_method() {
         let graph = GraphOnEngine::place(&engine, &shape.csr, Placement::Gpu, PlacementOptions::PAGERANK).unwrap();
         let variants = [(None, 1e-12), (Some(LEAST_TOLERANCE), 1e-12), (Some(1e-3), 1e-3)];
         for (_, (tolerance, close)) in variants.into_iter().enumerate().filter(|(k, _)| is_due(i, *k, 3)) {
-            let options = PageRankOptions { tolerance, iterations: 12, ..PageRankOptions::default() };
+            // Every other shape is ranked for three of its vertices, one of which occurs twice.
+            let vertices = shape.csr.vertices();
+            let named: Vec<(u64, f64)> =
+                (i % 2 * 4..4).map(|k| (k as u64 % 3 * 7 % vertices, 1.0 + k as f64)).collect();
+            let mut shares = vec![if named.is_empty() { 1.0 / vertices as f64 } else { 0.0 }; vertices as usize];
+            named.iter().for_each(|(v, weight)| shares[*v as usize] += weight / 10.0);
+            let options = PageRankOptions::default().tolerance(tolerance).iterations(12).personalization(named);
             let result = pagerank(&graph, &options).unwrap();
             let ran = result.iterations.len() as u32;
-            let expected = serial_ranks(&shape.csr, options.damping, ran);
+            let expected = serial_ranks(&shape.csr, options.damping, ran, &shares);
             let apart: f64 = expected.iter().zip(&result.rank).map(|(a, b)| (a - b).abs()).sum();
             // Single-precision contributions are accurate to 2^-24 each.
             let single = if close > 1e-6 { 1e-6 } else { close };
@@ -282,7 +288,7 @@ fn integer_distances_are_dijkstras() {
             let csr = Csr::from_weighted_edges(shape.csr.vertices(), &edges, options).unwrap();
             let Some(Weights::U32(weights)) = csr.weights() else { panic!("integer weights") };
             let graph = GraphOnEngine::place(&engine, &csr, Placement::Gpu, PlacementOptions::SSSP).unwrap();
-            let mut search = Sssp::new(&graph, &SsspOptions { delta, rounds: 0 }).unwrap();
+            let mut search = Sssp::new(&graph, &SsspOptions::default().delta(delta)).unwrap();
             for source in sources(&csr).into_iter().take(2) {
                 let result = search.run(source).unwrap();
                 let expected = serial_distances(&csr, source, [0, u64::MAX], |d, i| d + u64::from(weights[i]));
@@ -312,7 +318,7 @@ fn real_distances_are_dijkstras() {
             if delta.is_some_and(|d| d < 1.0) && csr.vertices() > 100 {
                 continue;
             }
-            let mut search = Sssp::new(&graph, &SsspOptions { delta, rounds: 0 }).unwrap();
+            let mut search = Sssp::new(&graph, &SsspOptions::default().delta(delta)).unwrap();
             let source = sources(&csr)[0];
             let result = search.run(source).unwrap();
             let expected = serial_distances(&csr, source, [0.0, f64::INFINITY], |d, i| d + f64::from(weights[i]));
@@ -350,11 +356,21 @@ fn wrong_calls_are_errors() {
         assert!(matches!(pagerank(&graph, &options), Err(GraphError::Parameter { name: "damping", .. })));
     }
     let graph = GraphOnEngine::place(&engine, &csr, Placement::Gpu, PlacementOptions::ALL).unwrap();
+    for (named, why) in [
+        (vec![(4, 1.0)], "vertex 4 does not exist"),
+        (vec![(0, -1.0)], "a weight of the personalization is -1, it must be finite and 0 or more"),
+        (vec![(0, f64::NAN)], "a weight of the personalization is NaN"),
+        (vec![(0, 0.0), (1, 0.0)], "the sum of the personalization's weights is 0, it must be finite and above 0"),
+        (vec![(0, f64::MAX), (1, f64::MAX)], "the sum of the personalization's weights is inf"),
+    ] {
+        let error = pagerank(&graph, &PageRankOptions::default().personalization(named)).unwrap_err().to_string();
+        assert!(error.starts_with(why), "{error}");
+    }
     for delta in [0.0, -1.0, f64::INFINITY] {
-        let options = SsspOptions { delta: Some(delta), rounds: 0 };
+        let options = SsspOptions::default().delta(Some(delta));
         assert!(matches!(sssp(&graph, 0, &options), Err(GraphError::Parameter { name: "delta", .. })));
     }
-    let limited = SsspOptions { delta: None, rounds: 1 };
+    let limited = SsspOptions::default().rounds(1);
     assert!(matches!(sssp(&graph, 0, &limited), Err(GraphError::TooManyRounds { rounds: 1, .. })));
 }
 

@@ -179,7 +179,7 @@ impl Betweenness {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn run_on_device(&mut self, sources: &[u64]) -> Result<BetweennessOnEngine, GraphError> {
-        sources.iter().try_for_each(|&source| self.graph.check_source(source))?;
+        sources.iter().try_for_each(|&source| self.graph.check_vertex(source))?;
         self.score.unshare(&self.graph)?;
         self.launcher.reset()?;
         self.order.reset()?;

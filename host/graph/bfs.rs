@@ -6,6 +6,7 @@ use super::params::{
     BFS_DEGREES as DEGREES, BFS_FOUND as FOUND, BFS_HUB_HITS as HUB_HITS, BFS_ITEMS as ITEMS, BFS_SCANNED as SCANNED,
     Bfs as Parameters, GRAPH_HUBS, GRAPH_PIECE_EDGES, GraphReport as Report,
 };
+use super::paths::path_to;
 use super::vertex_values::VertexValues;
 use crate::args;
 use crate::memory::{Place, Region};
@@ -56,13 +57,25 @@ pub struct BfsOptions {
     /// True to record the bytes that each level reads from storage. This copies the counters from the engine's memory
     /// once per level.
     pub trace_io: bool,
+    /// Vertex that ends the search: the last level is the one that reaches this vertex. Vertices further away stay
+    /// unreached.
+    pub target: Option<u64>,
+    /// Largest depth. Vertices further away stay unreached.
+    pub max_depth: Option<u32>,
 }
 
-setters!(BfsOptions { parents: bool, alpha: u64, beta: u64, trace_io: bool });
+setters!(BfsOptions {
+    parents: bool,
+    alpha: u64,
+    beta: u64,
+    trace_io: bool,
+    target: Option<u64>,
+    max_depth: Option<u32>,
+});
 
 impl Default for BfsOptions {
     fn default() -> Self {
-        Self { parents: true, alpha: 40, beta: 18, trace_io: false }
+        Self { parents: true, alpha: 40, beta: 18, trace_io: false, target: None, max_depth: None }
     }
 }
 
@@ -147,6 +160,26 @@ impl BfsOnEngine {
 }
 
 impl BfsResult {
+    /// Returns the vertices of a shortest path from the source to `target`, both included. Returns `None` if the search
+    /// did not reach `target`, or recorded no parents.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use warpbell::engine::Engine;
+    /// use warpbell::graph::{BfsOptions, Csr, CsrOptions, Graph, Placement};
+    ///
+    /// let csr = Csr::from_edges(5, &[(0, 1), (1, 2), (2, 3), (3, 4)], CsrOptions::default())?;
+    /// let graph = Graph::from_csr(&Engine::cpu()?, csr, Placement::Gpu)?;
+    /// let result = graph.bfs_with(1, &BfsOptions::default().target(Some(3)))?;
+    /// assert_eq!(result.path_to(3), Some(vec![1, 2, 3]));
+    /// assert_eq!(result.path_to(4), None, "the search ended at vertex 3");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn path_to(&self, target: u64) -> Option<Vec<u64>> {
+        path_to(self.parent.as_ref()?, target)
+    }
+
     /// Returns the number of edges inspected.
     pub fn scanned(&self) -> u64 {
         self.levels.iter().map(|l| l.scanned).sum()
@@ -178,9 +211,11 @@ impl Bfs {
     /// Allocates the memory of searches.
     ///
     /// # Errors
-    /// [`GraphError::NotPlaced`] if the graph was placed without neighbour lists; [`GraphError::Memory`] without
-    /// memory; [`GraphError::Engine`] if the kernels cannot be loaded.
+    /// [`GraphError::NotPlaced`] if the graph was placed without neighbour lists; [`GraphError::NoSuchVertex`] if the
+    /// target is not a vertex; [`GraphError::Memory`] without memory; [`GraphError::Engine`] if the kernels cannot be
+    /// loaded.
     pub fn new(graph: &GraphOnEngine, options: &BfsOptions) -> Result<Self, GraphError> {
+        options.target.map_or(Ok(()), |v| graph.check_vertex(v))?;
         let Some(edges) = &graph.out.edges else {
             return Err(GraphError::NotPlaced { missing: "neighbour lists", algorithm: "breadth-first search" });
         };
@@ -235,7 +270,7 @@ impl Bfs {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn run_on_device(&mut self, source: u64) -> Result<BfsOnEngine, GraphError> {
-        self.graph.check_source(source)?;
+        self.graph.check_vertex(source)?;
         self.depth.unshare(&self.graph)?;
         if let Some(parent) = &mut self.parent {
             parent.unshare(&self.graph)?;
@@ -300,7 +335,10 @@ impl Bfs {
         let (mut items, mut degrees, mut frontier) = (first.sum[ITEMS], first.sum[DEGREES], 1);
         let (mut unexplored, mut reached, mut bottom_up) = (graph.arcs, 1, false);
         let mut levels = Vec::new();
-        for level in 1..UNREACHED {
+        for level in 1..=self.options.max_depth.unwrap_or(UNREACHED - 1) {
+            if self.has_reached_target()? {
+                break;
+            }
             let before = if self.options.trace_io { graph.stats()? } else { None };
             let started = Instant::now();
             let queued = !bottom_up;
@@ -373,6 +411,12 @@ impl Bfs {
             }
         }
         Ok((levels, reached))
+    }
+
+    fn has_reached_target(&self) -> Result<bool, GraphError> {
+        let Some(v) = self.options.target else { return Ok(false) };
+        let at = self.graph.inside(v) as usize * size_of::<u32>();
+        Ok(self.depth.inside().get::<u32>(at)? != UNREACHED)
     }
 
     /// Does the first bottom-up step after top-down ones, for edges that are read in pages. It first uses the hub

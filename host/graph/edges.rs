@@ -57,13 +57,43 @@ pub enum GraphError {
     /// A kernel failed: it could not read an edge, or did not end in time.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The source is not a vertex of the graph.
+    /// The source, or another vertex that a program names, is not a vertex of the graph.
     #[error("vertex {source_vertex} does not exist: the graph has {vertices} vertices, numbered from 0")]
     NoSuchVertex {
-        /// The source asked for.
+        /// The vertex asked for.
         source_vertex: u64,
         /// Number of vertices.
         vertices: u64,
+    },
+    /// The number of searches at once is outside its range.
+    #[error("{searches} searches at once; there must be 1 to {most}, and more in several runs")]
+    Searches {
+        /// Number of searches asked for.
+        searches: usize,
+        /// Largest number.
+        most: usize,
+    },
+    /// A result has no depths of such a search.
+    #[error("there are no depths of search {search}; the result has those of {searches} searches, numbered from 0")]
+    NoSearch {
+        /// The search asked for.
+        search: usize,
+        /// Number of searches with depths.
+        searches: usize,
+    },
+    /// The depths of several searches do not fit into the engine's memory.
+    #[error(
+        "the depths of {searches} searches over {vertices} vertices need {needed} bytes more of the engine's memory ({reason}); search from fewer sources at once, or keep no depths"
+    )]
+    Depths {
+        /// Number of searches.
+        searches: usize,
+        /// Number of vertices.
+        vertices: u64,
+        /// Bytes that are missing.
+        needed: u64,
+        /// Reason why they cannot be allocated.
+        reason: String,
     },
     /// The graph was placed without data that the algorithm reads.
     #[error(
@@ -543,11 +573,11 @@ impl GraphOnEngine {
         if self.wide { u64::MAX } else { u64::from(u32::MAX) }
     }
 
-    pub(super) fn check_source(&self, source: u64) -> Result<(), GraphError> {
-        if source < self.vertices {
+    pub(super) fn check_vertex(&self, vertex: u64) -> Result<(), GraphError> {
+        if vertex < self.vertices {
             return Ok(());
         }
-        Err(GraphError::NoSuchVertex { source_vertex: source, vertices: self.vertices })
+        Err(GraphError::NoSuchVertex { source_vertex: vertex, vertices: self.vertices })
     }
 
     /// Returns the number of a vertex in the order of the lists.

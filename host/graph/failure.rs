@@ -27,6 +27,8 @@ impl Failure for GraphError {
             Self::DistanceOverflow { .. } | Self::Directed { .. } | Self::TooManyPaths { .. } => ErrorKind::Input,
             Self::TooManyRounds { .. } => ErrorKind::TimedOut,
             Self::NoSuchVertex { .. } | Self::Parameter { .. } => ErrorKind::Argument,
+            Self::Searches { .. } | Self::NoSearch { .. } => ErrorKind::Argument,
+            Self::Depths { .. } => ErrorKind::Memory,
             Self::OtherPe { .. } | Self::OutOfStep | Self::OtherWorld { .. } => ErrorKind::World,
         }
     }
@@ -135,7 +137,7 @@ impl Failure for OutputError {
         match self {
             Self::Destination(e) => e.kind(),
             Self::Feature { .. } => ErrorKind::Unsupported,
-            Self::Length { .. } | Self::Component { .. } => ErrorKind::Argument,
+            Self::Length { .. } | Self::Component { .. } | Self::Parent { .. } => ErrorKind::Argument,
         }
     }
 }
@@ -147,7 +149,8 @@ impl Remedies for VerifyError {}
 impl Failure for VerifyError {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::Length { .. } | Self::Weights { .. } | Self::Source { .. } | Self::Kind => ErrorKind::Argument,
+            Self::Length { .. } | Self::Weights { .. } | Self::Kind => ErrorKind::Argument,
+            Self::Source { .. } | Self::NoSuchVertex { .. } => ErrorKind::Argument,
             Self::Depth { .. } | Self::Parent { .. } | Self::Component { .. } => ErrorKind::Damaged,
             Self::Label { .. } | Self::StrongComponent { .. } | Self::Score { .. } => ErrorKind::Damaged,
             Self::Rank { .. } | Self::RankSum { .. } | Self::Ranks { .. } => ErrorKind::Damaged,

@@ -12,6 +12,7 @@ use super::hub;
 use super::ids::Ids;
 use super::import::{LoadOptions, Progress, Stage};
 use super::input::Input;
+use super::multi_bfs::{MultiBfs, MultiBfsOnEngine, MultiBfsOptions, MultiBfsResult};
 use super::pagerank::{PageRank, PageRankOnEngine, PageRankOptions, PageRankResult};
 use super::shape::GraphShape;
 use super::sssp::{Sssp, SsspOnEngine, SsspOptions, SsspResult};
@@ -178,6 +179,26 @@ impl Graph {
     /// As for [`Bfs::new`] and [`Bfs::run_on_device`].
     pub fn bfs_on_device(&self, source: u64, options: &BfsOptions) -> Result<BfsOnEngine, GraphError> {
         Bfs::new(&self.on_engine, options)?.run_on_device(source)
+    }
+
+    /// Searches breadth first from up to 64 vertices at once. The searches share their scans of the edges.
+    ///
+    /// # Errors
+    /// As for [`MultiBfs::new`] and [`MultiBfs::run`].
+    pub fn multi_bfs(&self, sources: &[u64], options: &MultiBfsOptions) -> Result<MultiBfsResult, GraphError> {
+        MultiBfs::new(&self.on_engine, options)?.run(sources)
+    }
+
+    /// Searches breadth first from up to 64 vertices at once, and leaves depths and masks in the engine's memory.
+    ///
+    /// # Errors
+    /// As for [`MultiBfs::new`] and [`MultiBfs::run_on_device`].
+    pub fn multi_bfs_on_device(
+        &self,
+        sources: &[u64],
+        options: &MultiBfsOptions,
+    ) -> Result<MultiBfsOnEngine, GraphError> {
+        MultiBfs::new(&self.on_engine, options)?.run_on_device(sources)
     }
 
     /// Labels every vertex with the smallest vertex of its component.

@@ -18,6 +18,7 @@ crate::engine::plain!(
     params::Cdlp,
     params::Clustering,
     params::Components,
+    params::MultiBfs,
     params::Order,
     params::Core,
     params::Pagerank,
@@ -142,10 +143,12 @@ impl Launcher {
             least: 0,
             vertices: graph.vertices,
         };
+        let wide = values.element_type() != ElementType::U32;
         let kernel = match kind {
-            ValueKind::Plain if values.element_type() != ElementType::U32 => "wb_order_values_u64",
+            ValueKind::Plain if wide => "wb_order_values_u64",
             ValueKind::Plain => "wb_order_values_u32",
-            ValueKind::Ids => "wb_order_ids",
+            ValueKind::Ids if wide => "wb_order_ids_u64",
+            ValueKind::Ids => "wb_order_ids_u32",
             ValueKind::Labels => "wb_order_labels",
         };
         let least = match kind {

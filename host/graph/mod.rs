@@ -57,6 +57,7 @@ mod external;
 mod failure;
 mod handle;
 mod launch;
+mod multi_bfs;
 mod neighbourhood;
 mod occupied;
 mod order;
@@ -66,6 +67,7 @@ mod pagerank;
 mod params;
 #[cfg(feature = "shmem")]
 pub mod partition;
+mod paths;
 mod place;
 mod placed_lists;
 mod shape;
@@ -84,6 +86,7 @@ pub use cores::{CoreReport, Cores, CoresOnEngine, CoresResult, cores};
 pub use edges::{GraphError, GraphOnEngine, Placement, PlacementOptions};
 internal!(edges::DEFAULT_LAUNCH_LIMIT);
 pub use handle::Graph;
+pub use multi_bfs::{MOST_SEARCHES, MultiBfs, MultiBfsOnEngine, MultiBfsOptions, MultiBfsResult};
 pub use neighbourhood::CountReport;
 pub use pagerank::{
     IterationReport, LEAST_TOLERANCE, PageRank, PageRankOnEngine, PageRankOptions, PageRankResult, pagerank,
@@ -103,3 +106,5 @@ mod community_tests;
 mod neighbourhood_tests;
 #[cfg(test)]
 mod on_device_tests;
+#[cfg(test)]
+mod paths_tests;

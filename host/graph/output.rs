@@ -1,4 +1,4 @@
-//! Writes results: one line `ID VALUE` for each vertex, in ascending order of the input's identifiers, or a table of
+//! Writes results: one line `ID VALUE`, or `ID VALUE PARENT`, for each vertex, in ascending order of the input's identifiers, or a table of
 //! comma-separated values. Names that would be ambiguous are in double quotes, as [`VertexName`] has them.
 
 use super::ids::Ids;
@@ -12,6 +12,10 @@ use std::path::{Path, PathBuf};
 
 /// Text for the value of a vertex that was not reached.
 const UNREACHED_TEXT: &str = "inf";
+/// Text for the parent of a vertex that has none. A table has an empty field.
+const NO_PARENT_TEXT: &str = "-";
+/// Parent of a vertex that has none.
+pub(super) const NO_PARENT: u64 = u64::MAX;
 /// Number of vertices that one task formats.
 const BLOCK: usize = 1 << 14;
 /// Number of blocks that are formatted before any is written, which bounds the memory.
@@ -50,6 +54,28 @@ pub enum OutputError {
         /// Number of vertices.
         vertices: u64,
     },
+    /// A parent is not a vertex.
+    #[error("vertex {vertex} has parent {found}, which is not below the number of vertices, {vertices}")]
+    Parent {
+        /// Identifier of the vertex in the input.
+        vertex: VertexName<'static>,
+        /// Number of its parent.
+        found: u64,
+        /// Number of vertices.
+        vertices: u64,
+    },
+}
+
+/// Result to be written.
+#[derive(Clone, Debug)]
+pub struct Written<'a> {
+    /// Source of the search, which begins each line, or `None` to leave it out. All results of a file have one, or none.
+    pub source: Option<VertexName<'a>>,
+    /// Value of each vertex.
+    pub values: Values<'a>,
+    /// Number of the vertex before each vertex on a path from the source, and `u64::MAX` for a vertex that has none; `None`
+    /// to leave parents out.
+    pub parents: Option<&'a [u64]>,
 }
 
 /// One value for each vertex.
@@ -121,7 +147,7 @@ impl Values<'_> {
         bad.map(|(v, found)| (v as u64, found))
     }
 
-    /// Appends the value of `v` and the end of the line.
+    /// Appends the value of `v`.
     fn append(&self, ids: &Ids, v: usize, form: Form, text: &mut String) -> std::fmt::Result {
         match self {
             Self::Depths(d) if d[v] == UNREACHED => text.write_str(UNREACHED_TEXT)?,
@@ -135,6 +161,40 @@ impl Values<'_> {
             }
             Self::Components(c) => form.append(&ids.id(c[v].into()), text)?,
             Self::WideComponents(c) | Self::Labels(c) => form.append(&ids.id(c[v]), text)?,
+        }
+        Ok(())
+    }
+}
+
+impl Written<'_> {
+    /// Checks that there is one value for each vertex, and that components and parents are vertices.
+    fn check(&self, ids: &Ids) -> Result<(), OutputError> {
+        let vertices = ids.len();
+        let lengths = [Some(self.values.len()), self.parents.map(<[u64]>::len)];
+        if let Some(values) = lengths.into_iter().flatten().map(|n| n as u64).find(|n| *n != vertices) {
+            return Err(OutputError::Length { values, vertices });
+        }
+        if let Some((v, found)) = self.values.bad_component(vertices) {
+            return Err(OutputError::Component { vertex: ids.id(v).into_owned(), found, vertices });
+        }
+        let parents = self.parents.unwrap_or_default();
+        let is_bad = |v: usize| parents[v] != NO_PARENT && parents[v] >= vertices;
+        match parallel::position(parents.len(), is_bad) {
+            Some(v) => Err(OutputError::Parent { vertex: ids.id(v as u64).into_owned(), found: parents[v], vertices }),
+            None => Ok(()),
+        }
+    }
+
+    /// Appends the value of `v`, its parent, and the end of the line.
+    fn append(&self, ids: &Ids, v: usize, form: Form, text: &mut String) -> std::fmt::Result {
+        self.values.append(ids, v, form, text)?;
+        if let Some(parents) = self.parents {
+            text.push(form.separator());
+            match (parents[v], form) {
+                (NO_PARENT, Form::Csv) => {}
+                (NO_PARENT, _) => text.push_str(NO_PARENT_TEXT),
+                (parent, _) => form.append(&ids.id(parent), text)?,
+            }
         }
         text.write_char('\n')
     }
@@ -212,37 +272,31 @@ impl Output {
     /// [`OutputError::Length`] if there is not one value for each vertex; [`OutputError::Component`] if a component's
     /// number is not that of a vertex; [`OutputError::Destination`] if the file cannot be written.
     pub fn finish(self, ids: &Ids, values: Values<'_>) -> Result<(), OutputError> {
-        self.finish_all(ids, &[(None, values)])
+        self.finish_all(ids, &[Written { source: None, values, parents: None }])
     }
 
     /// Writes the results of several sources one after the other, as [`Output::finish`] writes one. Each line begins with
-    /// the source, where a result has one.
+    /// the source and ends with the parent, where a result has them.
     ///
     /// # Errors
-    /// As for [`Output::finish`].
-    pub fn finish_all(self, ids: &Ids, results: &[(Option<VertexName<'_>>, Values<'_>)]) -> Result<(), OutputError> {
-        for (_, values) in results {
-            if values.len() as u64 != ids.len() {
-                return Err(OutputError::Length { values: values.len() as u64, vertices: ids.len() });
-            }
-            if let Some((v, found)) = values.bad_component(ids.len()) {
-                return Err(OutputError::Component { vertex: ids.id(v).into_owned(), found, vertices: ids.len() });
-            }
-        }
+    /// As for [`Output::finish`]; also [`OutputError::Parent`] if a parent is not a vertex.
+    pub fn finish_all(self, ids: &Ids, results: &[Written<'_>]) -> Result<(), OutputError> {
+        results.iter().try_for_each(|result| result.check(ids))?;
         let form = self.form;
         #[cfg(feature = "parquet")]
         if form == Form::Parquet {
             return Ok(self.destination.write(|out| super::output_parquet::write(out, ids, results))?);
         }
-        let headings = results.first().filter(|_| form == Form::Csv).map(|(source, values)| {
-            let source = if source.is_some() { "source," } else { "" };
-            format!("{source}vertex,{}\n", values.heading())
+        let headings = results.first().filter(|_| form == Form::Csv).map(|first| {
+            let source = if first.source.is_some() { "source," } else { "" };
+            let parent = if first.parents.is_some() { ",parent" } else { "" };
+            format!("{source}vertex,{}{parent}\n", first.values.heading())
         });
         self.destination.write(|out| {
             out.write_all(headings.unwrap_or_default().as_bytes())?;
-            for (source, values) in results {
+            for result in results {
                 let mut first = String::new();
-                if let Some(source) = source {
+                if let Some(source) = &result.source {
                     form.append(source, &mut first).map_err(io::Error::other)?;
                     first.push(form.separator());
                 }
@@ -250,9 +304,9 @@ impl Output {
                     text.push_str(&first);
                     form.append(&ids.id(v as u64), text)?;
                     text.push(form.separator());
-                    values.append(ids, v, form, text)
+                    result.append(ids, v, form, text)
                 };
-                write_lines(values.len(), &line, out)?;
+                write_lines(result.values.len(), &line, out)?;
             }
             Ok(())
         })?;
@@ -317,7 +371,12 @@ mod tests {
     fn results_of_several_sources_name_them() {
         let folder = tempfile::tempdir().unwrap();
         let (ids, depths) = (Ids::dense(5, 2), [[0, 1], [UNREACHED, 0]]);
-        let results = [(Some(5.into()), Values::Depths(&depths[0])), (Some(6.into()), Values::Depths(&depths[1]))];
+        let result = |i: usize| Written {
+            source: Some((5 + i as u64).into()),
+            values: Values::Depths(&depths[i]),
+            parents: None,
+        };
+        let results = [result(0), result(1)];
         for (file, expected) in [
             ("out.txt", "5 5 0\n5 6 1\n6 5 inf\n6 6 0\n"),
             ("out.csv", "source,vertex,depth\n5,5,0\n5,6,1\n6,5,inf\n6,6,0\n"),
@@ -329,11 +388,29 @@ mod tests {
     }
 
     #[test]
+    fn parents_are_a_column_of_identifiers() {
+        let folder = tempfile::tempdir().unwrap();
+        let ids = Ids::dense(7, 3);
+        let depths = [1, 0, UNREACHED];
+        let written = |file: &str, parents: &[u64]| {
+            let path = folder.path().join(file);
+            let result = Written { source: None, values: Values::Depths(&depths), parents: Some(parents) };
+            Output::create(&path).unwrap().finish_all(&ids, &[result]).map(|()| fs::read_to_string(path).unwrap())
+        };
+        let parents = [1, 1, NO_PARENT];
+        assert_eq!(written("out.txt", &parents).unwrap(), "7 1 8\n8 0 8\n9 inf -\n");
+        assert_eq!(written("out.csv", &parents).unwrap(), "vertex,depth,parent\n7,1,8\n8,0,8\n9,inf,\n");
+        let error = written("bad", &[1, 3, NO_PARENT]).unwrap_err().to_string();
+        assert_eq!(error, "vertex 8 has parent 3, which is not below the number of vertices, 3");
+        assert!(matches!(written("bad", &[1]), Err(OutputError::Length { values: 1, vertices: 3 })));
+    }
+
+    #[test]
     fn names_are_quoted_where_they_would_be_ambiguous() {
         let folder = tempfile::tempdir().unwrap();
         let names = Names::new("Ann, B.C\"Dx y".to_owned(), vec![0, 7, 10, 13]).unwrap();
         let (ids, labels) = (Ids::Named(names), [0, 1, 1]);
-        let results = [(Some("x y".into()), Values::Components(&labels))];
+        let results = [Written { source: Some("x y".into()), values: Values::Components(&labels), parents: None }];
         for (file, expected) in [
             ("out.txt", "\"x y\" \"Ann, B.\" \"Ann, B.\"\n\"x y\" \"C\"\"D\" \"C\"\"D\"\n\"x y\" \"x y\" \"C\"\"D\"\n"),
             (

@@ -23,17 +23,27 @@ pub struct PageRankOptions {
     pub tolerance: Option<f64>,
     /// Largest number of iterations.
     pub iterations: u32,
+    /// Vertices to which the share of the ranks goes that is not passed along edges, each with a weight of 0 or more
+    /// (personalised PageRank: Page, Brin, Motwani, Winograd, 1999). So does the rank of vertices without out-edges. Weights
+    /// are divided by their sum, and those of a vertex that occurs more than once are added. If empty, all vertices have
+    /// the same weight.
+    pub personalization: Vec<(u64, f64)>,
 }
 
 /// The least sum of changes that an iteration is compared with: rounding of 64-bit numbers changes ranks by less.
 pub const LEAST_TOLERANCE: f64 = 1e-12;
 
-setters!(PageRankOptions { damping: f64, tolerance: Option<f64>, iterations: u32 });
+setters!(PageRankOptions {
+    damping: f64,
+    tolerance: Option<f64>,
+    iterations: u32,
+    personalization: Vec<(u64, f64)>,
+});
 
 impl Default for PageRankOptions {
     /// Returns GAP's options: damping 0.85, tolerance 1e-4, at most 1000 iterations.
     fn default() -> Self {
-        Self { damping: 0.85, tolerance: Some(1e-4), iterations: 1000 }
+        Self { damping: 0.85, tolerance: Some(1e-4), iterations: 1000, personalization: Vec::new() }
     }
 }
 
@@ -115,6 +125,8 @@ pub struct PageRank {
     rank: VertexValues,
     sum: Region,
     contribution: Region,
+    /// Share of each vertex in what is not passed along edges, or `None` for the same share.
+    teleport: Option<Region>,
 }
 
 /// Ranks every vertex.
@@ -145,8 +157,9 @@ impl PageRank {
     /// Allocates the memory of a run.
     ///
     /// # Errors
-    /// [`GraphError::Parameter`] if the damping is not from 0 to 1, or the tolerance is below [`LEAST_TOLERANCE`];
-    /// [`GraphError::Memory`] without memory; [`GraphError::Engine`] if the kernels cannot be loaded.
+    /// [`GraphError::Parameter`] if the damping is not from 0 to 1, the tolerance is below [`LEAST_TOLERANCE`], or weights
+    /// of the personalization are negative, not finite, or all 0; [`GraphError::NoSuchVertex`] if one of its vertices does
+    /// not exist; [`GraphError::Memory`] without memory; [`GraphError::Engine`] if the kernels cannot be loaded.
     pub fn new(graph: &GraphOnEngine, options: &PageRankOptions) -> Result<Self, GraphError> {
         let wrong = |name, value, range| Err(GraphError::Parameter { name, value, range });
         if !(0.0..=1.0).contains(&options.damping) {
@@ -167,6 +180,7 @@ impl PageRank {
             double,
             rank: VertexValues::allocate::<f64>(graph)?,
             sum: device(vertices * size_of::<f64>())?,
+            teleport: teleport(graph, &options.personalization)?,
             contribution: device(vertices * if double { size_of::<f64>() } else { size_of::<f32>() })?,
         })
     }
@@ -239,6 +253,7 @@ impl PageRank {
             rank: self.rank.address(),
             sum: self.sum.address(),
             contribution: self.contribution.address(),
+            teleport: self.teleport.as_ref().map_or(0, Region::address),
             sums: self.launcher.sums_address(),
             report: self.launcher.report_address(),
             vertices: graph.vertices,
@@ -251,14 +266,15 @@ impl PageRank {
         let real = if self.double { "f64" } else { "f32" };
         let pull = format!("wb_pagerank_pull_{real}_{}_{}", edges.source(), graph.id_suffix());
         let apply = format!("wb_pagerank_apply_{real}");
-        let vertices = graph.vertices as f64;
+        // The base rank is divided evenly, or by the shares of the vertices.
+        let parts = if self.teleport.is_some() { 1.0 } else { graph.vertices as f64 };
         // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
         // shares them.
         let mut dangling =
             unsafe { self.launcher.step(&format!("wb_pagerank_start_{real}"), args!(p)) }?.real(DANGLING);
         for iteration in 1..=self.options.iterations {
             let started = Instant::now();
-            let base = (1.0 - p.damping + p.damping * dangling) / vertices;
+            let base = (1.0 - p.damping + p.damping * dangling) / parts;
             // Every other sweep runs backwards, so that it begins with the pages that the cache still holds.
             let p = Parameters { base, backward: u32::from(iteration % 2 == 0), ..p };
             // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
@@ -276,4 +292,29 @@ impl PageRank {
         }
         Ok((iterations, self.options.tolerance.is_none()))
     }
+}
+
+/// Returns the share of each vertex, or `None` if no vertex is named.
+fn teleport(graph: &GraphOnEngine, personalization: &[(u64, f64)]) -> Result<Option<Region>, GraphError> {
+    if personalization.is_empty() {
+        return Ok(None);
+    }
+    let mut shares = vec![0.0; graph.vertices as usize];
+    for &(v, weight) in personalization {
+        graph.check_vertex(v)?;
+        if !(weight.is_finite() && weight >= 0.0) {
+            let name = "a weight of the personalization";
+            return Err(GraphError::Parameter { name, value: weight, range: "finite and 0 or more" });
+        }
+        shares[graph.inside(v) as usize] += weight;
+    }
+    let sum: f64 = shares.iter().sum();
+    if !(sum.is_finite() && sum > 0.0) {
+        let name = "the sum of the personalization's weights";
+        return Err(GraphError::Parameter { name, value: sum, range: "finite and above 0" });
+    }
+    shares.iter_mut().for_each(|share| *share /= sum);
+    let region = graph.engine.allocate(Place::Device, size_of_val(&shares[..]))?;
+    region.set_slice(0, &shares)?;
+    Ok(Some(region))
 }

@@ -9,6 +9,7 @@ pub const GRAPH_HUBS: u32 = 4;
 pub const GRAPH_MARKER_SLOTS: usize = 2048;
 pub const GRAPH_SUMS: usize = 6;
 pub const GRAPH_BAD_EDGES: usize = 5;
+pub const MULTI_BFS_SEARCHES: usize = 64;
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable)]
 pub struct GraphCounters {
@@ -88,6 +89,31 @@ const _: () = {
     ["Offset of field: Bfs::source"][offset_of!(Bfs, source) - 112usize];
     ["Offset of field: Bfs::level"][offset_of!(Bfs, level) - 120usize];
     ["Offset of field: Bfs::skip"][offset_of!(Bfs, skip) - 124usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
+pub struct MultiBfs {
+    pub step: Bfs,
+    pub seen: u64,
+    pub frontier: u64,
+    pub next: u64,
+    pub fresh: u64,
+    pub source: u64,
+    pub depth: u64,
+    pub searches: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of MultiBfs"][size_of::<MultiBfs>() - 184usize];
+    ["Alignment of MultiBfs"][align_of::<MultiBfs>() - 8usize];
+    ["Offset of field: MultiBfs::step"][offset_of!(MultiBfs, step) - 0usize];
+    ["Offset of field: MultiBfs::seen"][offset_of!(MultiBfs, seen) - 128usize];
+    ["Offset of field: MultiBfs::frontier"][offset_of!(MultiBfs, frontier) - 136usize];
+    ["Offset of field: MultiBfs::next"][offset_of!(MultiBfs, next) - 144usize];
+    ["Offset of field: MultiBfs::fresh"][offset_of!(MultiBfs, fresh) - 152usize];
+    ["Offset of field: MultiBfs::source"][offset_of!(MultiBfs, source) - 160usize];
+    ["Offset of field: MultiBfs::depth"][offset_of!(MultiBfs, depth) - 168usize];
+    ["Offset of field: MultiBfs::searches"][offset_of!(MultiBfs, searches) - 176usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable)]
@@ -263,6 +289,7 @@ pub const SSSP_NEAR: usize = 0;
 pub const SSSP_FAR: usize = 1;
 pub const SSSP_SCANNED: usize = 2;
 pub const SSSP_LOWERED: usize = 3;
+pub const SSSP_OPEN: usize = 4;
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable)]
 pub struct Sssp {
@@ -275,6 +302,7 @@ pub struct Sssp {
     pub near_next: u64,
     pub far: u64,
     pub far_next: u64,
+    pub parent: u64,
     pub near_items: u64,
     pub far_items: u64,
     pub settled: u64,
@@ -288,7 +316,7 @@ pub struct Sssp {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of Sssp"][size_of::<Sssp>() - 144usize];
+    ["Size of Sssp"][size_of::<Sssp>() - 152usize];
     ["Alignment of Sssp"][align_of::<Sssp>() - 8usize];
     ["Offset of field: Sssp::offset"][offset_of!(Sssp, offset) - 0usize];
     ["Offset of field: Sssp::distance"][offset_of!(Sssp, distance) - 8usize];
@@ -299,16 +327,17 @@ const _: () = {
     ["Offset of field: Sssp::near_next"][offset_of!(Sssp, near_next) - 48usize];
     ["Offset of field: Sssp::far"][offset_of!(Sssp, far) - 56usize];
     ["Offset of field: Sssp::far_next"][offset_of!(Sssp, far_next) - 64usize];
-    ["Offset of field: Sssp::near_items"][offset_of!(Sssp, near_items) - 72usize];
-    ["Offset of field: Sssp::far_items"][offset_of!(Sssp, far_items) - 80usize];
-    ["Offset of field: Sssp::settled"][offset_of!(Sssp, settled) - 88usize];
-    ["Offset of field: Sssp::threshold"][offset_of!(Sssp, threshold) - 96usize];
-    ["Offset of field: Sssp::sums"][offset_of!(Sssp, sums) - 104usize];
-    ["Offset of field: Sssp::report"][offset_of!(Sssp, report) - 112usize];
-    ["Offset of field: Sssp::vertices"][offset_of!(Sssp, vertices) - 120usize];
-    ["Offset of field: Sssp::source"][offset_of!(Sssp, source) - 128usize];
-    ["Offset of field: Sssp::round"][offset_of!(Sssp, round) - 136usize];
-    ["Offset of field: Sssp::reserved"][offset_of!(Sssp, reserved) - 140usize];
+    ["Offset of field: Sssp::parent"][offset_of!(Sssp, parent) - 72usize];
+    ["Offset of field: Sssp::near_items"][offset_of!(Sssp, near_items) - 80usize];
+    ["Offset of field: Sssp::far_items"][offset_of!(Sssp, far_items) - 88usize];
+    ["Offset of field: Sssp::settled"][offset_of!(Sssp, settled) - 96usize];
+    ["Offset of field: Sssp::threshold"][offset_of!(Sssp, threshold) - 104usize];
+    ["Offset of field: Sssp::sums"][offset_of!(Sssp, sums) - 112usize];
+    ["Offset of field: Sssp::report"][offset_of!(Sssp, report) - 120usize];
+    ["Offset of field: Sssp::vertices"][offset_of!(Sssp, vertices) - 128usize];
+    ["Offset of field: Sssp::source"][offset_of!(Sssp, source) - 136usize];
+    ["Offset of field: Sssp::round"][offset_of!(Sssp, round) - 144usize];
+    ["Offset of field: Sssp::reserved"][offset_of!(Sssp, reserved) - 148usize];
 };
 pub const COMPONENTS_ROOTS: usize = 0;
 pub const COMPONENTS_SCANNED: usize = 1;
@@ -358,6 +387,7 @@ pub struct Pagerank {
     pub rank: u64,
     pub sum: u64,
     pub contribution: u64,
+    pub teleport: u64,
     pub sums: u64,
     pub report: u64,
     pub vertices: u64,
@@ -369,7 +399,7 @@ pub struct Pagerank {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of Pagerank"][size_of::<Pagerank>() - 104usize];
+    ["Size of Pagerank"][size_of::<Pagerank>() - 112usize];
     ["Alignment of Pagerank"][align_of::<Pagerank>() - 8usize];
     ["Offset of field: Pagerank::offset"][offset_of!(Pagerank, offset) - 0usize];
     ["Offset of field: Pagerank::out_offset"][offset_of!(Pagerank, out_offset) - 8usize];
@@ -377,14 +407,15 @@ const _: () = {
     ["Offset of field: Pagerank::rank"][offset_of!(Pagerank, rank) - 24usize];
     ["Offset of field: Pagerank::sum"][offset_of!(Pagerank, sum) - 32usize];
     ["Offset of field: Pagerank::contribution"][offset_of!(Pagerank, contribution) - 40usize];
-    ["Offset of field: Pagerank::sums"][offset_of!(Pagerank, sums) - 48usize];
-    ["Offset of field: Pagerank::report"][offset_of!(Pagerank, report) - 56usize];
-    ["Offset of field: Pagerank::vertices"][offset_of!(Pagerank, vertices) - 64usize];
-    ["Offset of field: Pagerank::edges"][offset_of!(Pagerank, edges) - 72usize];
-    ["Offset of field: Pagerank::base"][offset_of!(Pagerank, base) - 80usize];
-    ["Offset of field: Pagerank::damping"][offset_of!(Pagerank, damping) - 88usize];
-    ["Offset of field: Pagerank::backward"][offset_of!(Pagerank, backward) - 96usize];
-    ["Offset of field: Pagerank::reserved"][offset_of!(Pagerank, reserved) - 100usize];
+    ["Offset of field: Pagerank::teleport"][offset_of!(Pagerank, teleport) - 48usize];
+    ["Offset of field: Pagerank::sums"][offset_of!(Pagerank, sums) - 56usize];
+    ["Offset of field: Pagerank::report"][offset_of!(Pagerank, report) - 64usize];
+    ["Offset of field: Pagerank::vertices"][offset_of!(Pagerank, vertices) - 72usize];
+    ["Offset of field: Pagerank::edges"][offset_of!(Pagerank, edges) - 80usize];
+    ["Offset of field: Pagerank::base"][offset_of!(Pagerank, base) - 88usize];
+    ["Offset of field: Pagerank::damping"][offset_of!(Pagerank, damping) - 96usize];
+    ["Offset of field: Pagerank::backward"][offset_of!(Pagerank, backward) - 104usize];
+    ["Offset of field: Pagerank::reserved"][offset_of!(Pagerank, reserved) - 108usize];
 };
 pub const TRIANGLES_FOUND: usize = 0;
 pub const TRIANGLES_SCANNED: usize = 1;

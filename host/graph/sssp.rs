@@ -5,8 +5,9 @@ use super::edges::{GraphError, GraphOnEngine, Placement, WeightKind, Weighted};
 use super::launch::{Launcher, QueueOrder, ValueKind};
 use super::params::{
     GRAPH_PIECE_EDGES, GraphReport as Report, SSSP_FAR as FAR, SSSP_LOWERED as LOWERED, SSSP_NEAR as NEAR,
-    SSSP_SCANNED as SCANNED, Sssp as Parameters,
+    SSSP_OPEN as OPEN, SSSP_SCANNED as SCANNED, Sssp as Parameters,
 };
+use super::paths::path_to;
 use super::vertex_values::VertexValues;
 use crate::args;
 use crate::engine::EngineKind;
@@ -23,9 +24,22 @@ pub struct SsspOptions {
     pub delta: Option<f64>,
     /// Largest number of rounds; 0 is no limit.
     pub rounds: u64,
+    /// True to find parents as well as distances. They take one more pass over the edges of the vertices reached, and a
+    /// second one if edges of weight 0 lead to vertices.
+    pub parents: bool,
+    /// Vertex that ends the search. Vertices further away stay unreached.
+    pub target: Option<u64>,
+    /// Largest distance, 0 or more. Vertices further away stay unreached.
+    pub max_distance: Option<f64>,
 }
 
-setters!(SsspOptions { delta: Option<f64>, rounds: u64 });
+setters!(SsspOptions {
+    delta: Option<f64>,
+    rounds: u64,
+    parents: bool,
+    target: Option<u64>,
+    max_distance: Option<f64>,
+});
 
 /// Distances from the source.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,6 +74,11 @@ pub struct BucketReport {
 pub struct SsspResult {
     /// Distance of each vertex.
     pub distance: Distances,
+    /// Predecessor of each vertex on a shortest path. The source is its own predecessor. The value is `u64::MAX` for an
+    /// unreached vertex. `None` unless [`SsspOptions::parents`] is set.
+    pub parent: Option<Vec<u64>>,
+    /// Number of edges inspected to find parents.
+    pub parents_scanned: u64,
     /// Report of each range of distances.
     pub buckets: Vec<BucketReport>,
     /// Width of a range.
@@ -83,6 +102,12 @@ pub struct SsspOnEngine {
     /// | other integers | `u64[vertices]` |
     /// | real numbers | `f64[vertices]`; the value of an unreached vertex is not a number |
     pub distance: VertexValues,
+    /// Predecessor of each vertex on a shortest path: `u64[vertices]` if identifiers or weights have 64 bits, otherwise
+    /// `u32[vertices]`. The source is its own predecessor. An unreached vertex has the largest value of the type. `None`
+    /// unless [`SsspOptions::parents`] is set.
+    pub parent: Option<VertexValues>,
+    /// Number of edges inspected to find parents.
+    pub parents_scanned: u64,
     /// Report of each range of distances.
     pub buckets: Vec<BucketReport>,
     /// Width of a range.
@@ -94,12 +119,13 @@ pub struct SsspOnEngine {
 }
 
 impl SsspOnEngine {
-    /// Copies the distances to the host.
+    /// Copies distances and parents to the host.
     ///
     /// # Errors
     /// [`GraphError::Memory`] if memory cannot be allocated or read.
     pub fn into_host(self) -> Result<SsspResult, GraphError> {
-        let Self { distance, buckets, delta, elapsed, io } = self;
+        let Self { distance, parent, parents_scanned, buckets, delta, elapsed, io } = self;
+        let parent = parent.as_ref().map(VertexValues::read_wide).transpose()?;
         let real = |d: f64| if d.to_bits() == u64::MAX { f64::INFINITY } else { d };
         let distance = match distance.element_type() {
             ElementType::F64 => {
@@ -109,14 +135,34 @@ impl SsspOnEngine {
             }
             _ => Distances::Integer(distance.read_wide()?),
         };
-        Ok(SsspResult { distance, buckets, delta, elapsed, io })
+        Ok(SsspResult { distance, parent, parents_scanned, buckets, delta, elapsed, io })
     }
 }
 
 impl SsspResult {
     /// Returns the number of edges inspected.
     pub fn scanned(&self) -> u64 {
-        self.buckets.iter().map(|b| b.scanned).sum()
+        self.buckets.iter().map(|b| b.scanned).sum::<u64>() + self.parents_scanned
+    }
+
+    /// Returns the vertices of a shortest path from the source to `target`, both included. Returns `None` if the search
+    /// did not reach `target`, or found no parents.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use warpbell::engine::Engine;
+    /// use warpbell::graph::{Csr, CsrOptions, Graph, Placement, SsspOptions};
+    ///
+    /// // The way round over vertex 1 is shorter than the direct edge.
+    /// let csr = Csr::from_weighted_edges(3, &[(0, 1, 2), (1, 2, 3), (0, 2, 9)], CsrOptions::default())?;
+    /// let graph = Graph::from_csr(&Engine::cpu()?, csr, Placement::Gpu)?;
+    /// let result = graph.sssp_with(0, &SsspOptions::default().parents(true))?;
+    /// assert_eq!(result.path_to(2), Some(vec![0, 1, 2]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn path_to(&self, target: u64) -> Option<Vec<u64>> {
+        path_to(self.parent.as_ref()?, target)
     }
 }
 
@@ -152,6 +198,25 @@ impl Word {
         }
     }
 
+    /// Returns the largest word of a distance that does not exceed `distance`.
+    fn of(self, distance: f64) -> u64 {
+        match self {
+            Self::Narrow | Self::Wide => distance as u64,
+            // The sum makes -0.0 the word 0.
+            Self::Real => (distance + 0.0).to_bits(),
+        }
+    }
+
+    /// Reads the word of a vertex inside. Returns the largest word if the vertex was not reached.
+    fn read(self, distances: &VertexValues, v: u64) -> Result<u64, GraphError> {
+        let at = v as usize * (self.bits() / u8::BITS) as usize;
+        if self != Self::Narrow {
+            return Ok(distances.inside().get(at)?);
+        }
+        let word = distances.inside().get::<u32>(at)?;
+        Ok(if word == u32::MAX { u64::MAX } else { word.into() })
+    }
+
     fn value(self, word: u64) -> f64 {
         if self == Self::Real { f64::from_bits(word) } else { word as f64 }
     }
@@ -170,6 +235,7 @@ pub struct Sssp {
     edge_suffix: String,
     memory_suffix: String,
     distance: VertexValues,
+    parent: Option<VertexValues>,
     /// Distances with which items were relaxed. `None` for edges in GPU memory: reading them again takes less time.
     relaxed: Option<Region>,
     stamp: Region,
@@ -215,7 +281,8 @@ impl Sssp {
     ///
     /// # Errors
     /// * [`GraphError::NotPlaced`] if the graph was placed without weighted lists.
-    /// * [`GraphError::Parameter`] if delta is not a positive number.
+    /// * [`GraphError::NoSuchVertex`] if the target is not a vertex.
+    /// * [`GraphError::Parameter`] if delta is not a positive number, or the largest distance is below 0.
     /// * [`GraphError::DistanceOverflow`] if distances might not fit into 64 bits.
     /// * [`GraphError::Memory`] without memory; [`GraphError::Engine`] if the kernels cannot be loaded.
     pub fn new(graph: &GraphOnEngine, options: &SsspOptions) -> Result<Self, GraphError> {
@@ -227,6 +294,12 @@ impl Sssp {
         {
             return Err(GraphError::Parameter { name: "delta", value: delta, range: "a positive number" });
         }
+        if let Some(most) = options.max_distance
+            && (most.is_nan() || most < 0.0)
+        {
+            return Err(GraphError::Parameter { name: "the largest distance", value: most, range: "0 or more" });
+        }
+        options.target.map_or(Ok(()), |v| graph.check_vertex(v))?;
         let word = match weighted.kind {
             WeightKind::Real => Word::Real,
             WeightKind::Integer { largest } => {
@@ -267,6 +340,16 @@ impl Sssp {
             edge_suffix: format!("{}_{id}_{weight}_d{bits}", weighted.edges.source()),
             memory_suffix: format!("{id}_d{bits}"),
             distance: word.allocate(graph)?,
+            parent: options
+                .parents
+                .then(|| {
+                    if weighted.wide {
+                        VertexValues::allocate::<u64>(graph)
+                    } else {
+                        VertexValues::allocate::<u32>(graph)
+                    }
+                })
+                .transpose()?,
             relaxed: (!matches!(graph.placement(), Placement::Gpu))
                 .then(|| device((vertices + (graph.arcs / GRAPH_PIECE_EDGES) as usize + 1) * (bits / 8) as usize))
                 .transpose()?,
@@ -279,7 +362,7 @@ impl Sssp {
         })
     }
 
-    /// Searches from `source`, a vertex number from 0, and copies the distances to the host.
+    /// Searches from `source`, a vertex number from 0, and copies distances and parents to the host.
     ///
     /// # Errors
     /// * [`GraphError::NoSuchVertex`] if the graph has no such vertex; [`GraphError::TooManyRounds`] if the limit of
@@ -292,7 +375,7 @@ impl Sssp {
         self.run_on_device(source)?.into_host()
     }
 
-    /// Searches from `source`, a vertex number from 0, and leaves the distances in the engine's memory. The result
+    /// Searches from `source`, a vertex number from 0, and leaves distances and parents in the engine's memory. The result
     /// shares that memory with this value. If a program still holds the result when the next run begins, that run
     /// allocates memory of its own.
     ///
@@ -312,33 +395,47 @@ impl Sssp {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn run_on_device(&mut self, source: u64) -> Result<SsspOnEngine, GraphError> {
-        self.graph.check_source(source)?;
+        self.graph.check_vertex(source)?;
         self.distance.unshare(&self.graph)?;
+        if let Some(parent) = &mut self.parent {
+            parent.unshare(&self.graph)?;
+        }
         self.launcher.reset()?;
         self.order.reset()?;
         let before = self.graph.stats()?;
         let started = Instant::now();
-        let buckets = self.search(self.graph.inside(source))?;
+        let mut p = self.parameters(self.graph.inside(source));
+        let buckets = self.search(&mut p)?;
+        self.cut(p)?;
+        let parents_scanned = self.find_parents(p)?;
         self.launcher.bring_outside(&self.graph, &self.distance, ValueKind::Plain)?;
+        if let Some(parent) = &self.parent {
+            self.launcher.bring_outside(&self.graph, parent, ValueKind::Ids)?;
+        }
         let elapsed = started.elapsed();
-        let io = self.graph.stats_since(before)?;
-        Ok(SsspOnEngine { distance: self.distance.clone(), buckets, delta: self.delta, elapsed, io })
+        Ok(SsspOnEngine {
+            io: self.graph.stats_since(before)?,
+            distance: self.distance.clone(),
+            parent: self.parent.clone(),
+            parents_scanned,
+            buckets,
+            delta: self.delta,
+            elapsed,
+        })
     }
 
-    fn search(&self, source: u64) -> Result<Vec<BucketReport>, GraphError> {
-        let near = [self.near[0].address(), self.near[1].address()];
-        let far = [self.far[0].address(), self.far[1].address()];
-        let (mut near_now, mut far_now) = (0, 0);
-        let mut p = Parameters {
+    fn parameters(&self, source: u64) -> Parameters {
+        Parameters {
             offset: self.graph.out.offset.address(),
             distance: self.distance.address(),
             relaxed: self.relaxed.as_ref().map_or(0, Region::address),
             stamp: self.stamp.address(),
             in_far: self.in_far.address(),
-            near: near[1],
-            near_next: near[0],
-            far: far[0],
-            far_next: far[1],
+            near: 0,
+            near_next: 0,
+            far: 0,
+            far_next: 0,
+            parent: self.parent.as_ref().map_or(0, VertexValues::address),
             near_items: 0,
             far_items: 0,
             settled: 0,
@@ -349,9 +446,16 @@ impl Sssp {
             source,
             round: 0,
             reserved: 0,
-        };
+        }
+    }
+
+    fn search(&self, p: &mut Parameters) -> Result<Vec<BucketReport>, GraphError> {
+        let near = [self.near[0].address(), self.near[1].address()];
+        let far = [self.far[0].address(), self.far[1].address()];
+        let (mut near_now, mut far_now) = (0, 0);
+        (p.near_next, p.far, p.far_next) = (near[0], far[0], far[1]);
         let mut buckets = Vec::new();
-        p.near_items = self.step("start", p)?.sum[NEAR];
+        p.near_items = self.step("start", *p)?.sum[NEAR];
         let mut total_rounds = 0;
         // Lower bound of the distances in the far queue.
         let mut least = u64::MAX;
@@ -371,13 +475,8 @@ impl Sssp {
                     let rounds = self.options.rounds;
                     return Err(GraphError::TooManyRounds { algorithm: "shortest paths", rounds });
                 }
-                let (queue, other) = (near[near_now], near[1 - near_now]);
-                if self.order.apply(&self.launcher, self.ids, &self.graph.out.offset, [queue, other], p.near_items)? {
-                    near_now = 1 - near_now;
-                }
-                (p.near, p.near_next) = (near[near_now], near[1 - near_now]);
-                near_now = 1 - near_now;
-                let report = self.relax(p)?;
+                self.next_queue(p, &mut near_now)?;
+                let report = self.over("relax", *p)?;
                 bucket.rounds += 1;
                 bucket.items += p.near_items;
                 bucket.scanned += report.sum[SCANNED];
@@ -389,12 +488,13 @@ impl Sssp {
             }
             // Every queued distance below the threshold is final. The threshold moves past the least waiting distance.
             // If that vertex was lowered and settled since, the split finds the true least distance.
-            while p.near_items == 0 && p.far_items > 0 {
+            let ended = self.last_word()? < p.threshold;
+            while !ended && p.near_items == 0 && p.far_items > 0 {
                 p.settled = p.threshold;
                 p.threshold = self.word.beyond(least.max(p.settled), self.delta);
                 (p.far, p.far_next) = (far[far_now], far[1 - far_now]);
                 p.near_next = near[near_now];
-                let report = self.step("split", p)?;
+                let report = self.step("split", *p)?;
                 far_now = 1 - far_now;
                 p.near_items = report.sum[NEAR];
                 p.far_items = report.sum[FAR];
@@ -409,10 +509,64 @@ impl Sssp {
         }
     }
 
-    fn relax(&self, p: Parameters) -> Result<Report, GraphError> {
+    /// Makes the near queue the one to read, sorted if that saves reads, and the other one the next queue.
+    fn next_queue(&self, p: &mut Parameters, now: &mut usize) -> Result<(), GraphError> {
+        let near = [self.near[0].address(), self.near[1].address()];
+        let queues = [near[*now], near[1 - *now]];
+        if self.order.apply(&self.launcher, self.ids, &self.graph.out.offset, queues, p.near_items)? {
+            *now = 1 - *now;
+        }
+        (p.near, p.near_next) = (near[*now], near[1 - *now]);
+        *now = 1 - *now;
+        Ok(())
+    }
+
+    /// Returns the largest distance that is asked for: that of the target, as far as it is known, or the limit.
+    fn last_word(&self) -> Result<u64, GraphError> {
+        let limit = self.options.max_distance.map_or(u64::MAX, |most| self.word.of(most));
+        let Some(target) = self.options.target else { return Ok(limit) };
+        Ok(limit.min(self.word.read(&self.distance, self.graph.inside(target))?))
+    }
+
+    /// Makes the vertices unreached that are further away than what is asked for.
+    fn cut(&self, p: Parameters) -> Result<(), GraphError> {
+        match self.last_word()? {
+            u64::MAX => Ok(()),
+            threshold => self.step("cut", Parameters { threshold, ..p }).map(drop),
+        }
+    }
+
+    /// Finds the parents, if they are asked for. Returns the number of edges inspected.
+    fn find_parents(&self, mut p: Parameters) -> Result<u64, GraphError> {
+        let mut scanned = 0;
+        if self.parent.is_none() {
+            return Ok(scanned);
+        }
+        // In round 1, vertices behind edges of length 0 are searched from those that have their parents.
+        for round in 0..2 {
+            let mut now = 0;
+            p = Parameters { round, near_next: self.near[now].address(), ..p };
+            let report = self.step("spread", p)?;
+            if round == 1 && report.sum[OPEN] == 0 {
+                break;
+            }
+            p.near_items = report.sum[NEAR];
+            while p.near_items > 0 {
+                self.next_queue(&mut p, &mut now)?;
+                let report = self.over("parents", p)?;
+                scanned += report.sum[SCANNED];
+                p.near_items = report.sum[NEAR];
+            }
+        }
+        Ok(scanned)
+    }
+
+    /// Runs a step that reads edges.
+    fn over(&self, what: &str, p: Parameters) -> Result<Report, GraphError> {
+        let kernel = format!("wb_sssp_{what}_{}", self.edge_suffix);
         // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
         // shares them.
-        unsafe { self.launcher.step(&format!("wb_sssp_relax_{}", self.edge_suffix), args!(p, &self.weighted.edges)) }
+        unsafe { self.launcher.step(&kernel, args!(p, &self.weighted.edges)) }
     }
 
     fn step(&self, what: &str, p: Parameters) -> Result<Report, GraphError> {

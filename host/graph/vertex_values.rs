@@ -1,6 +1,7 @@
 //! Values of all vertices in the engine's memory, as algorithms leave them.
 
 use super::edges::{GraphError, GraphOnEngine};
+use super::paths::path_by;
 use crate::engine::{Args, KernelArg};
 use crate::graph::parallel;
 use crate::memory::{MemoryError, Place, Region};
@@ -47,6 +48,11 @@ impl VertexValues {
         if graph.wide { Self::allocate::<u64>(graph) } else { Self::allocate::<u32>(graph) }
     }
 
+    /// Returns true if nothing else has this memory.
+    pub(super) fn is_unique(&mut self) -> bool {
+        self.region.is_unique() && self.outside.as_mut().is_none_or(Region::is_unique)
+    }
+
     /// Gives the next run memory of its own if the result of an earlier one still has this memory.
     pub(super) fn unshare(&mut self, graph: &GraphOnEngine) -> Result<(), MemoryError> {
         for region in std::iter::once(&mut self.region).chain(&mut self.outside) {
@@ -75,6 +81,41 @@ impl VertexValues {
     /// Returns true if the graph has no vertices.
     pub fn is_empty(&self) -> bool {
         self.vertices == 0
+    }
+
+    /// Returns the vertices of a path from the source of a search to `target`, both included, for values that are the
+    /// predecessors of its vertices. Copies one value for each vertex of the path. Returns `None` if the search did not
+    /// reach `target`, or if the values are not predecessors.
+    ///
+    /// # Errors
+    /// [`GraphError::Memory`] if the engine's memory cannot be read.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use warpbell::engine::Engine;
+    /// use warpbell::graph::{BfsOptions, Csr, CsrOptions, Graph, Placement};
+    ///
+    /// let csr = Csr::from_edges(4, &[(0, 1), (1, 2)], CsrOptions::default())?;
+    /// let graph = Graph::from_csr(&Engine::cpu()?, csr, Placement::Gpu)?;
+    /// let parent = graph.bfs_on_device(0, &BfsOptions::default())?.parent.expect("found by default");
+    /// assert_eq!(parent.path_to(2)?, Some(vec![0, 1, 2]));
+    /// assert_eq!(parent.path_to(3)?, None);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn path_to(&self, target: u64) -> Result<Option<Vec<u64>>, GraphError> {
+        let narrow = match self.element_type {
+            ElementType::U32 => true,
+            ElementType::U64 => false,
+            _ => return Ok(None),
+        };
+        path_by(self.vertices, target, |v| {
+            Ok(if narrow {
+                self.region().get::<u32>(v * size_of::<u32>())?.into()
+            } else {
+                self.region().get(v * size_of::<u64>())?
+            })
+        })
     }
 
     /// Returns the address of the values in the order of the lists.

@@ -22,9 +22,9 @@ template <class T> WB_FN void order_values(const wb_order& p) {
 }
 
 // Values that name vertices, or none by the largest identifier.
-WB_FN void order_ids(const wb_order& p) {
+template <class Id> WB_FN void order_ids(const wb_order& p) {
   const uint32_t* outside = p.outside;
-  order_each<uint32_t>(p, [outside](uint32_t id) { return id == ~0u ? id : outside[id]; });
+  order_each<Id>(p, [outside](Id id) { return id == static_cast<Id>(~Id{0}) ? id : static_cast<Id>(outside[id]); });
 }
 
 // Finds the least number outside among the vertices of each label. `least` begins with the largest identifiers.
@@ -51,6 +51,7 @@ WB_FN void order_labels(const wb_order& p) {
 
 WB_ORDER(values_u32, values<uint32_t>)
 WB_ORDER(values_u64, values<uint64_t>)
-WB_ORDER(ids, ids)
+WB_ORDER(ids_u32, ids<uint32_t>)
+WB_ORDER(ids_u64, ids<uint64_t>)
 WB_ORDER(least, least)
 WB_ORDER(labels, labels)

@@ -53,10 +53,11 @@ template <class C> WB_FN void pagerank_start(const wb_pagerank& p) {
 // Computes ranks from sums, and resets the sums to 0.
 template <class C> WB_FN void pagerank_apply(const wb_pagerank& p) {
   const pagerank_view<C> g(p);
+  const double* teleport = p.teleport;
   double change = 0, dangling = 0, total = 0;
   const share s(p.vertices);
   for (uint64_t v = s.first; v < s.end; v += s.step) {
-    const double r = p.base + p.damping * g.sum[v];
+    const double r = (teleport ? p.base * teleport[v] : p.base) + p.damping * g.sum[v];
     g.sum[v] = 0;
     const double d = r - g.rank[v];
     change += d < 0 ? -d : d;

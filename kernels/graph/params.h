@@ -71,6 +71,21 @@ typedef struct wb_bfs {
   uint32_t skip;   // edges at the front of every list that are its hubs: a scan may start after them
 } wb_bfs;
 
+// Largest number of searches at once: a mask has a bit for each.
+#define WB_MULTI_BFS_SEARCHES 64u
+
+// Parameters of a step of several searches at once. Their sums are those of one search.
+typedef struct wb_multi_bfs {
+  wb_bfs step;                        // of one search: lists, queue, numbers and level; its bitmaps, depths and source are not used
+  WB_POINTER(uint64_t) seen;          // [vertices]: searches that have reached a vertex
+  WB_POINTER(uint64_t) frontier;      // [vertices]: searches that reached it in the level before
+  WB_POINTER(uint64_t) next;          // [vertices]: searches that reach it in this level
+  WB_POINTER(uint32_t) fresh;         // bitmap of the vertices that a search has reached in this level
+  WB_POINTER(const uint64_t) source;  // [searches]
+  WB_POINTER(const uint64_t) depth;   // [searches]: address of each search's depths, u32[vertices]; or null
+  uint64_t searches;
+} wb_multi_bfs;
+
 // Parameters of sorting a queue by vertex. Only the sum WB_BFS_ITEMS is used.
 typedef struct wb_queue_order {
   WB_POINTER(const uint64_t) offset;  // [vertices + 1]
@@ -165,7 +180,8 @@ enum wb_sssp_sum {
   WB_SSSP_NEAR = 0,     // items of the next near queue
   WB_SSSP_FAR = 1,      // vertices added to the far queue
   WB_SSSP_SCANNED = 2,  // edges read
-  WB_SSSP_LOWERED = 3   // distances lowered
+  WB_SSSP_LOWERED = 3,  // distances lowered
+  WB_SSSP_OPEN = 4      // vertices that were reached and have no parent
 };
 
 // Parameters of a step.
@@ -180,10 +196,11 @@ typedef struct wb_sssp {
   WB_POINTER(void) near_next;   // items to relax in the next round
   WB_POINTER(void) far;         // vertices at or beyond the threshold
   WB_POINTER(void) far_next;    // vertices that stay far when the threshold moves
+  WB_POINTER(void) parent;      // an identifier for each vertex
   uint64_t near_items;
   uint64_t far_items;
   uint64_t settled;    // word: distances below it are final when the far queue is split
-  uint64_t threshold;  // word: near distances are below it
+  uint64_t threshold;  // word: near distances are below it; the largest distance that stays when others are cut off
   WB_POINTER(wb_graph_counters) sums;
   WB_POINTER(wb_graph_report) report;
   uint64_t vertices;
@@ -234,11 +251,12 @@ typedef struct wb_pagerank {
   WB_POINTER(double) rank;                // [vertices]
   WB_POINTER(double) sum;                 // [vertices]: contributions received; 0 between iterations
   WB_POINTER(void) contribution;          // float or double[vertices]
+  WB_POINTER(const double) teleport;      // [vertices]: share of each vertex in the base rank; null for the same share
   WB_POINTER(wb_graph_counters) sums;
   WB_POINTER(wb_graph_report) report;
   uint64_t vertices;
   uint64_t edges;
-  double base;  // base rank of every vertex: (1 - damping) / vertices and its share of the dangling mass
+  double base;  // base rank: (1 - damping) and the dangling mass; of one vertex if all have the same share
   double damping;
   uint32_t backward;  // sweep the edges from the end
   uint32_t reserved;
@@ -421,15 +439,16 @@ typedef struct wb_betweenness {
 static_assert(sizeof(wb_graph_counters) == 64, "wb_graph_counters");
 static_assert(sizeof(wb_graph_report) == 64, "wb_graph_report");
 static_assert(sizeof(wb_bfs) == 128, "wb_bfs");
+static_assert(sizeof(wb_multi_bfs) == 184, "wb_multi_bfs");
 static_assert(sizeof(wb_queue_order) == 64, "wb_queue_order");
 static_assert(sizeof(wb_order) == 40, "wb_order");
 static_assert(sizeof(wb_partition_counters) == 128, "wb_partition_counters");
 static_assert(sizeof(wb_partition_header) == 64, "wb_partition_header");
 static_assert(sizeof(wb_partition_report) == 128, "wb_partition_report");
 static_assert(sizeof(wb_partition) == 240, "wb_partition");
-static_assert(sizeof(wb_sssp) == 144, "wb_sssp");
+static_assert(sizeof(wb_sssp) == 152, "wb_sssp");
 static_assert(sizeof(wb_components) == 88, "wb_components");
-static_assert(sizeof(wb_pagerank) == 104, "wb_pagerank");
+static_assert(sizeof(wb_pagerank) == 112, "wb_pagerank");
 static_assert(sizeof(wb_triangles) == 88, "wb_triangles");
 static_assert(sizeof(wb_core) == 120, "wb_core");
 static_assert(sizeof(wb_clustering) == 128, "wb_clustering");

@@ -66,6 +66,30 @@ fn ranks_sum_to_one() {
 }
 
 #[test]
+fn personalised_ranks_are_those_of_the_vertices_named() {
+    let folder = folder();
+    // Vertex 4 has no out-edge: its rank goes to 1 and 3, the vertices named, as networkx has it. Nothing leads to 5.
+    let input = write(&folder, "small.el", "1 2\n2 3\n3 1\n3 4\n5 1\n");
+    let args = ["graph", "pagerank", &input, "--directed", "--personalize", "1", "--personalize", "3,1"];
+    let (out, report) = (folder.path().join("out"), folder.path().join("report"));
+    let more = ["--tolerance", "1e-12", "--out", name(&out), "--json", name(&report)];
+    mentions(&succeeds(&[&args[..], &more].concat()), &["verified (GAP rules)"]);
+    let ranks = values(&out);
+    let rank = |v: u64| ranks[&v].parse::<f64>().unwrap();
+    assert_eq!(ranks[&5], "0");
+    // 1 is named twice, so two thirds of the jumps lead there.
+    let jumps = 0.15 + 0.85 * rank(4);
+    assert!((rank(1) - jumps * 2.0 / 3.0 - 0.85 * rank(3) / 2.0).abs() < 1e-10);
+    assert!((rank(3) - jumps / 3.0 - 0.85 * rank(2)).abs() < 1e-10);
+    assert_eq!(json(&report)["config"]["personalize"], serde_json::json!(["1", "3", "1"]));
+    mentions(&succeeds(&[&args[..], &["--iterations", "7"]].concat()), &["7 iterations", "verified (GAP rules)"]);
+    mentions(
+        &fails(&["graph", "pagerank", &input, "--personalize", "9"]),
+        &["--personalize 9: ", "no such vertex", "from 1 to 5"],
+    );
+}
+
+#[test]
 fn shortest_paths_on_a_weighted_file() {
     let folder = folder();
     let input = write(&folder, "small.wel", "10 20 3\n20 30 4\n10 30 9\n40 50 1\n");

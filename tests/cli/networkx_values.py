@@ -71,6 +71,17 @@ def values(graph, source):
     vertices = sorted(graph)
     sources = [source, vertices[0], vertices[-1]]
     scores = sorted(dependencies(graph, sources).items(), key=lambda item: (-item[1], item[0]))
+    # For the source and the vertex with the second smallest identifier.
+    named = sorted({source, sorted(graph)[1]})
+    personal = nx.pagerank(
+        graph,
+        alpha=0.85,
+        tol=1e-14 / len(graph),
+        max_iter=1000,
+        weight=None,
+        personalization={v: 1 for v in named},
+    )
+    personal = sorted(personal.items(), key=lambda item: (-item[1], item[0]))
     return {
         "source": source,
         "strong": largest((min(c), c) for c in strong),
@@ -79,6 +90,7 @@ def values(graph, source):
         "bfs": {"levels": histogram(depths), "farthest": farthest(depths)},
         "cc": {"components": len(sizes), "largest": [[label, -size] for size, label in sizes[:TOP]]},
         "pagerank": highest[:TOP],
+        "personalized": {"vertices": named, "highest": personal[:TOP]},
     }
 
 

@@ -12,6 +12,7 @@
 #include "../../kernels/graph/bfs.cu"
 #include "../../kernels/graph/cdlp.cu"
 #include "../../kernels/graph/components.cu"
+#include "../../kernels/graph/multi_bfs.cu"
 #include "../../kernels/graph/pagerank.cu"
 #include "../../kernels/graph/queue.cu"
 #include "../../kernels/graph/sssp.cu"
@@ -100,7 +101,8 @@ struct sample {
     std::mt19937 random(seed);
     std::vector<std::vector<edge>> lists(vertices);
     auto join = [&](uint32_t a, uint32_t b) {
-      const uint32_t weight = 1 + random() % 100;
+      // Some edges have length 0, so that parents need an order among vertices of the same distance.
+      const uint32_t weight = random() % 4 ? 1 + random() % 100 : 0;
       lists[a].push_back({b, weight});
       lists[b].push_back({a, weight});
     };
@@ -227,6 +229,46 @@ void search(sample& g, uint64_t source, uint32_t plan) {
   for (uint64_t v = 0; v < g.vertices; ++v) {
     CHECK(depth[v] == static_cast<uint32_t>(expected[v]));
     if (v != source) CHECK(depth[v] == ~0u ? parent[v] == ~0u : depth[parent[v]] + 1 == depth[v]);
+  }
+}
+
+// Searches from as many vertices as a mask has bits, two of them from one vertex.
+void search_together(sample& g) {
+  constexpr uint64_t searches = WB_MULTI_BFS_SEARCHES;
+  std::vector<uint64_t> seen(g.vertices), frontier(g.vertices), next(g.vertices), source(searches), address(searches);
+  std::vector<uint32_t> fresh(g.isolated.size());
+  std::vector<std::vector<uint32_t>> depth(searches, std::vector<uint32_t>(g.vertices));
+  std::vector<queue_item> queue(g.queue_items());
+  for (uint64_t i = 0; i < searches; ++i) {
+    source[i] = i == 1 ? 0 : i * 37 % g.vertices;
+    address[i] = reinterpret_cast<uint64_t>(at(depth[i]));
+  }
+  wb_multi_bfs p{};
+  p.step.offset = at(g.offset), p.step.hubs = at(g.hubs), p.step.queue = at(queue), p.step.sums = at(g.sums);
+  p.step.report = at(g.report), p.step.vertices = g.vertices, p.seen = at(seen), p.frontier = at(frontier), p.next = at(next);
+  p.fresh = at(fresh), p.source = at(source), p.depth = at(address), p.searches = searches;
+  wb_queue_order o{};
+  o.offset = at(g.offset), o.queue_next = at(queue), o.bitmap = at(fresh), o.vertices = g.vertices, o.sums = at(g.sums);
+  o.report = at(g.report);
+  model::run(warps, [&] { wb_multi_bfs_start(p); });
+  model::run(warps, [&] { wb_multi_bfs_seed(p); });
+  model::run(warps, [&] { wb_multi_bfs_advance(p); });
+  while (g.report.sum[WB_BFS_FOUND] != 0) {
+    ++p.step.level;
+    model::run(warps, [&] { wb_queue_collect_u32(o); });
+    p.step.items = g.report.sum[WB_BFS_ITEMS];
+    model::run(warps, [&] {
+      g.over([&](auto edges) { wb_multi_bfs_expand_pointer_u32(p, edges); },
+             [&](auto words, auto position) { wb_multi_bfs_expand_packed_pointer_u32(p, words, position); });
+    });
+    model::run(warps, [&] { wb_multi_bfs_advance(p); });
+  }
+  for (uint64_t i = 0; i < searches; i += i < 2 ? 1 : 31) {
+    const auto expected = dijkstra(g, source[i], [](edge) { return 1; });
+    for (uint64_t v = 0; v < g.vertices; ++v) {
+      CHECK(depth[i][v] == static_cast<uint32_t>(expected[v]));
+      CHECK((seen[v] >> i & 1) == (expected[v] != ~0ull));
+    }
   }
 }
 
@@ -450,12 +492,12 @@ void distances(sample& g, uint64_t source, uint64_t delta) {
   p.report = at(g.report), p.vertices = g.vertices, p.source = source, p.threshold = delta, p.near_next = at(near[0]);
   uint32_t now = 0, far_now = 0;
   uint64_t least = ~0ull;
+  const packed_lists& lists = g.weighted_lists;
   model::run(warps, [&] { wb_sssp_start_u32_d32(p); });
   p.near_items = g.report.sum[WB_SSSP_NEAR];
   while (p.near_items || p.far_items) {
     while (p.near_items) {
       p.near = at(near[now]), p.near_next = at(near[1 - now]), p.far = at(far[far_now]);
-      const packed_lists& lists = g.weighted_lists;
       model::run(warps, [&] {
         g.over([&](auto) { wb_sssp_relax_pointer_u32_w32_d32(p, {g.weighted.data()}); },
                [&](auto, auto) { wb_sssp_relax_packed_pointer_u32_w32_d32(p, lists.source(), lists.position.data()); });
@@ -473,6 +515,45 @@ void distances(sample& g, uint64_t source, uint64_t delta) {
   }
   const auto expected = dijkstra(g, source, [](edge e) { return e.weight; });
   for (uint64_t v = 0; v < g.vertices; ++v) CHECK(distance[v] == static_cast<uint32_t>(expected[v]));
+
+  std::vector<uint32_t> parent(g.vertices);
+  p.parent = at(parent);
+  for (p.round = 0; p.round < 2; ++p.round) {
+    p.near_next = at(near[now]);
+    model::run(warps, [&] { wb_sssp_spread_u32_d32(p); });
+    p.near_items = g.report.sum[WB_SSSP_NEAR];
+    while (p.near_items) {
+      p.near = at(near[now]), p.near_next = at(near[1 - now]), now = 1 - now;
+      model::run(warps, [&] {
+        g.over([&](auto) { wb_sssp_parents_pointer_u32_w32_d32(p, {g.weighted.data()}); },
+               [&](auto, auto) { wb_sssp_parents_packed_pointer_u32_w32_d32(p, lists.source(), lists.position.data()); });
+      });
+      p.near_items = g.report.sum[WB_SSSP_NEAR];
+    }
+  }
+  for (uint64_t v = 0; v < g.vertices; ++v) {
+    if (expected[v] == ~0ull) {
+      CHECK(parent[v] == ~0u);
+      continue;
+    }
+    // The parents lead to the source, and no path has more vertices than there are.
+    uint64_t u = v, steps = 0;
+    for (; u != source; u = parent[u]) {
+      bool tight = false;
+      for (uint64_t i = g.offset[parent[u]]; i < g.offset[parent[u] + 1]; ++i) {
+        tight |= g.weighted[i].id == u && distance[parent[u]] + g.weighted[i].weight == distance[u];
+      }
+      CHECK(tight && ++steps < g.vertices);
+    }
+  }
+
+  // Half of the largest distance is the limit.
+  p.threshold = 0;
+  for (uint32_t d : distance) p.threshold = d != ~0u && d / 2 > p.threshold ? d / 2 : p.threshold;
+  model::run(warps, [&] { wb_sssp_cut_u32_d32(p); });
+  for (uint64_t v = 0; v < g.vertices; ++v) {
+    CHECK(distance[v] == (expected[v] > p.threshold ? ~0u : static_cast<uint32_t>(expected[v])));
+  }
 }
 
 }  // namespace
@@ -484,6 +565,7 @@ int main(int argc, char** argv) {
     for (const bool packed : {false, true}) {
       g.packed = packed;
       for (uint32_t plan : {0u, ~0u, 0b1100u}) search(g, seed * 7, plan);
+      search_together(g);
       components(g);
       ranks(g);
       for (uint64_t delta : {20, 100000}) distances(g, seed * 5, delta);

@@ -999,7 +999,41 @@ typedef struct wb_bfs_options {
    * Limit of one kernel; 0 for the default.
    */
   double kernel_seconds;
+  /**
+   * Vertex that ends the search if `has_target` is 1: vertices further away are unreached.
+   */
+  uint64_t target;
+  /**
+   * 1 if there is a target.
+   */
+  uint32_t has_target;
+  /**
+   * Largest depth: vertices further away are unreached; 0 for no limit.
+   */
+  uint32_t max_depth;
 } wb_bfs_options;
+
+/**
+ * Options of `wb_multi_bfs`. All fields but `size` may be zero.
+ */
+typedef struct wb_multi_bfs_options {
+  /**
+   * `sizeof(wb_multi_bfs_options)`.
+   */
+  size_t size;
+  /**
+   * Largest depth: vertices further away are unreached; 0 for no limit.
+   */
+  uint32_t max_depth;
+  /**
+   * Zero.
+   */
+  uint32_t reserved;
+  /**
+   * Limit of one kernel; 0 for the default.
+   */
+  double kernel_seconds;
+} wb_multi_bfs_options;
 
 /**
  * Options of `wb_components`. All fields but `size` may be zero.
@@ -1095,6 +1129,18 @@ typedef struct wb_pagerank_options {
    * Limit of one kernel; 0 for the default.
    */
   double kernel_seconds;
+  /**
+   * Vertices to which all goes that is not passed along edges (personalised PageRank); null for all vertices.
+   */
+  const uint64_t *personalize;
+  /**
+   * Weight of each of these vertices, 0 or more; null for the same weight.
+   */
+  const double *personalize_weights;
+  /**
+   * Number of these vertices.
+   */
+  size_t personalize_count;
 } wb_pagerank_options;
 
 /**
@@ -1131,6 +1177,22 @@ typedef struct wb_sssp_options {
    * Limit of one kernel; 0 for the default.
    */
   double kernel_seconds;
+  /**
+   * Vertex that ends the search if `has_target` is 1: vertices further away are unreached.
+   */
+  uint64_t target;
+  /**
+   * 1 if there is a target.
+   */
+  uint32_t has_target;
+  /**
+   * Zero.
+   */
+  uint32_t reserved;
+  /**
+   * Largest distance: vertices further away are unreached; 0 for no limit.
+   */
+  double max_distance;
 } wb_sssp_options;
 
 /**
@@ -2126,6 +2188,26 @@ wb_code wb_bfs(const struct wb_graph_t *graph,
                struct wb_values_t **parent);
 
 /**
+ * Searches breadth first from up to 64 vertices at once. In each level, the searches share one scan of the lists that they
+ * read (MS-BFS: Then et al., VLDB 2014).
+ *
+ * @param sources Vertices, from 0. A vertex may occur more than once.
+ * @param count Number of sources, 1 to 64.
+ * @param options Options, or null for the defaults.
+ * @param depth Receives, for each source, the number of edges to each vertex, of type `WB_U32`, or `WB_UNREACHED`: space for
+ *   `count` handles. Null for searches without depths, which take 4 bytes x vertices x sources.
+ * @param reached_by Receives a mask for each vertex, of type `WB_U64`: bit i is set if the search from source i reached it.
+ * @return As `wb_bfs`; `WB_ERR_ARGUMENT` for another number of sources; `WB_ERR_MEMORY` with the numbers if the depths do not
+ *   fit. `wb_report.reached` is the sum over all searches.
+ */
+wb_code wb_multi_bfs(const struct wb_graph_t *graph,
+                     const uint64_t *sources,
+                     size_t count,
+                     const struct wb_multi_bfs_options *options,
+                     struct wb_values_t **depth,
+                     struct wb_values_t **reached_by);
+
+/**
  * Labels every vertex with the smallest vertex of its component. Components of a directed graph are the weakly connected
  * ones, unless `wb_components_options.strong` is 1.
  *
@@ -2211,9 +2293,15 @@ wb_code wb_cores(const struct wb_graph_t *graph, const struct wb_graph_run_optio
  * @param options Options, or null for the defaults.
  * @param distance Receives the distances: of type `WB_U32` or `WB_U64` for integer weights, and `WB_F64` for real ones. All
  *   bits of an unreached vertex's value are set; `wb_values_read` makes it infinity in `WB_F64`.
+ * @param parent Receives the predecessor of each vertex on a shortest path, of type `WB_U32` or `WB_U64`: the source is its
+ *   own, and unreached vertices have none. Null for a search without parents, which reads fewer edges.
  * @return As `wb_bfs`; `WB_ERR_STATE` if the graph has no weights; `WB_ERR_INPUT` if distances might not fit into 64 bits.
  */
-wb_code wb_sssp(const struct wb_graph_t *graph, uint64_t source, const struct wb_sssp_options *options, struct wb_values_t **distance);
+wb_code wb_sssp(const struct wb_graph_t *graph,
+                uint64_t source,
+                const struct wb_sssp_options *options,
+                struct wb_values_t **distance,
+                struct wb_values_t **parent);
 
 /**
  * Frees a text that a function of this library returned for the caller to free.
@@ -3398,6 +3486,19 @@ wb_code wb_values_address(const struct wb_values_t *values, void **address);
  *   fails.
  */
 wb_code wb_values_read(const struct wb_values_t *values, uint64_t first, size_t count, uint32_t dtype, void *data);
+
+/**
+ * Follows the parents of a search from a vertex back to the source.
+ *
+ * @param parent Parents, as `wb_bfs` or `wb_sssp` returned them.
+ * @param target Last vertex of the path.
+ * @param path Receives the vertices of a shortest path from the source to the target, both included.
+ * @param capacity Number of vertices for which `path` has space. A path has at most as many vertices as the graph.
+ * @param length Receives the number of vertices of the path; 0 if the search did not reach the target.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if the target is not a vertex, the values are not parents, or the path is longer than
+ *   `capacity`: `length` is then set, and no vertex is written; `WB_ERR_MEMORY` if values cannot be read.
+ */
+wb_code wb_values_path(const struct wb_values_t *parent, uint64_t target, uint64_t *path, size_t capacity, size_t *length);
 
 /**
  * Returns the numbers of the run that made values.

@@ -1,5 +1,5 @@
-//! Graph algorithms: breadth-first search, connected components, label propagation, PageRank, betweenness centrality,
-//! triangles, clustering coefficients, cores, shortest paths.
+//! Graph algorithms: breadth-first search from one vertex or several, connected components, label propagation, PageRank,
+//! betweenness centrality, triangles, clustering coefficients, cores, shortest paths.
 
 use crate::engine::as_json;
 use crate::error::{Error, guard, wb_code};
@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use warpbell::graph::{
     Betweenness, Bfs, BfsOptions, BrandesReport, BucketReport, Cdlp, CdlpOptions, Clustering, Components,
-    ComponentsOptions, CoreReport, Cores, CountReport, GraphOnEngine, IterationReport, LevelReport, PageRank,
-    PageRankOptions, PhaseReport, PropagationReport, Sssp, SsspOptions, Triangles, VertexValues,
+    ComponentsOptions, CoreReport, Cores, CountReport, GraphOnEngine, IterationReport, LevelReport, MultiBfs,
+    MultiBfsOptions, PageRank, PageRankOptions, PhaseReport, PropagationReport, Sssp, SsspOptions, Triangles,
+    VertexValues,
 };
 use warpbell::storage::Stats;
 
@@ -34,11 +35,36 @@ pub struct wb_bfs_options {
     pub trace_io: u32,
     /// Limit of one kernel; 0 for the default.
     pub kernel_seconds: f64,
+    /// Vertex that ends the search if `has_target` is 1: vertices further away are unreached.
+    pub target: u64,
+    /// 1 if there is a target.
+    pub has_target: u32,
+    /// Largest depth: vertices further away are unreached; 0 for no limit.
+    pub max_depth: u32,
 }
 
 // SAFETY: numbers; the size comes first.
 unsafe impl Options for wb_bfs_options {
     const NAME: &str = "wb_bfs_options";
+}
+
+/// Options of `wb_multi_bfs`. All fields but `size` may be zero.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct wb_multi_bfs_options {
+    /// `sizeof(wb_multi_bfs_options)`.
+    pub size: usize,
+    /// Largest depth: vertices further away are unreached; 0 for no limit.
+    pub max_depth: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Limit of one kernel; 0 for the default.
+    pub kernel_seconds: f64,
+}
+
+// SAFETY: numbers; the size comes first.
+unsafe impl Options for wb_multi_bfs_options {
+    const NAME: &str = "wb_multi_bfs_options";
 }
 
 /// Options of `wb_components`. All fields but `size` may be zero.
@@ -114,9 +140,15 @@ pub struct wb_pagerank_options {
     pub reserved: u32,
     /// Limit of one kernel; 0 for the default.
     pub kernel_seconds: f64,
+    /// Vertices to which all goes that is not passed along edges (personalised PageRank); null for all vertices.
+    pub personalize: In<u64>,
+    /// Weight of each of these vertices, 0 or more; null for the same weight.
+    pub personalize_weights: In<f64>,
+    /// Number of these vertices.
+    pub personalize_count: usize,
 }
 
-// SAFETY: numbers; the size comes first.
+// SAFETY: numbers and pointers; the size comes first.
 unsafe impl Options for wb_pagerank_options {
     const NAME: &str = "wb_pagerank_options";
 }
@@ -148,6 +180,14 @@ pub struct wb_sssp_options {
     pub rounds: u64,
     /// Limit of one kernel; 0 for the default.
     pub kernel_seconds: f64,
+    /// Vertex that ends the search if `has_target` is 1: vertices further away are unreached.
+    pub target: u64,
+    /// 1 if there is a target.
+    pub has_target: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Largest distance: vertices further away are unreached; 0 for no limit.
+    pub max_distance: f64,
 }
 
 // SAFETY: numbers; the size comes first.
@@ -162,6 +202,16 @@ fn limited(graph: In<wb_graph_t>, seconds: f64) -> Result<GraphOnEngine, Error> 
         graph.set_launch_limit(limit);
     }
     Ok(graph)
+}
+
+/// Returns the vertex that ends a search, if there is one.
+fn target(has_target: u32, target: u64) -> Result<Option<u64>, Error> {
+    match (has_target, target) {
+        (1, target) => Ok(Some(target)),
+        (0, 0) => Ok(None),
+        (0, _) => Err(Error::argument(format!("`target` is {target} and `has_target` is 0; set `has_target` to 1"))),
+        (other, _) => Err(Error::argument(format!("`has_target` is {other}; use 0 or 1"))),
+    }
 }
 
 /// Collects what all algorithms report.
@@ -186,6 +236,18 @@ fn facts(
 
 fn handle(values: VertexValues, facts: &Arc<Facts>) -> Values {
     Values { values, facts: facts.clone() }
+}
+
+/// Describes the levels of a search.
+fn levels(of: &[LevelReport]) -> Vec<Value> {
+    let step = |l: &LevelReport| {
+        json!({
+            "level": l.level, "direction": l.direction.to_string(), "frontier": l.frontier, "found": l.found,
+            "scanned": l.scanned, "hub_hits": l.hub_hits, "read_bytes": l.read_bytes,
+            "elapsed_seconds": l.elapsed.as_secs_f64(),
+        })
+    };
+    of.iter().map(step).collect()
 }
 
 /// Searches breadth first from a vertex.
@@ -219,16 +281,11 @@ pub unsafe extern "C" fn wb_bfs(
         if given.top_down != 0 {
             chosen = chosen.alpha(0);
         }
+        chosen = chosen.target(target(given.has_target, given.target)?);
+        chosen = chosen.max_depth((given.max_depth != 0).then_some(given.max_depth));
         let graph = limited(graph, given.kernel_seconds)?;
         let found = Bfs::new(&graph, &chosen)?.run_on_device(source)?;
-        let step = |l: &LevelReport| {
-            json!({
-                "level": l.level, "direction": l.direction.to_string(), "frontier": l.frontier, "found": l.found,
-                "scanned": l.scanned, "hub_hits": l.hub_hits, "read_bytes": l.read_bytes,
-                "elapsed_seconds": l.elapsed.as_secs_f64(),
-            })
-        };
-        let steps: Vec<_> = found.levels.iter().map(step).collect();
+        let steps = levels(&found.levels);
         let scanned = found.levels.iter().map(|l| l.scanned).sum();
         let report = wb_report { reached: found.reached, ..Default::default() };
         let facts = facts(found.elapsed, found.io.as_ref(), &steps, scanned, report)?;
@@ -236,6 +293,44 @@ pub unsafe extern "C" fn wb_bfs(
             parent.give(handle(values, &facts))?;
         }
         depth.give(handle(found.depth, &facts))
+    })
+}
+
+/// Searches breadth first from up to 64 vertices at once. In each level, the searches share one scan of the lists that they
+/// read (MS-BFS: Then et al., VLDB 2014).
+///
+/// @param sources Vertices, from 0. A vertex may occur more than once.
+/// @param count Number of sources, 1 to 64.
+/// @param options Options, or null for the defaults.
+/// @param depth Receives, for each source, the number of edges to each vertex, of type `WB_U32`, or `WB_UNREACHED`: space for
+///   `count` handles. Null for searches without depths, which take 4 bytes x vertices x sources.
+/// @param reached_by Receives a mask for each vertex, of type `WB_U64`: bit i is set if the search from source i reached it.
+/// @return As `wb_bfs`; `WB_ERR_ARGUMENT` for another number of sources; `WB_ERR_MEMORY` with the numbers if the depths do not
+///   fit. `wb_report.reached` is the sum over all searches.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_multi_bfs(
+    graph: In<wb_graph_t>,
+    sources: In<u64>,
+    count: usize,
+    options: In<wb_multi_bfs_options>,
+    depth: Out<*mut wb_values_t>,
+    reached_by: Out<*mut wb_values_t>,
+) -> wb_code {
+    guard(|| {
+        reached_by.check("reached_by")?;
+        let given = options.read()?;
+        let chosen = MultiBfsOptions::default()
+            .depths(!depth.is_null())
+            .max_depth((given.max_depth != 0).then_some(given.max_depth));
+        let graph = limited(graph, given.kernel_seconds)?;
+        let found = MultiBfs::new(&graph, &chosen)?.run_on_device(sources.list(count, "sources")?)?;
+        let scanned = found.levels.iter().map(|l| l.scanned).sum();
+        let report = wb_report { reached: found.reached()?.iter().sum(), ..Default::default() };
+        let facts = facts(found.elapsed, found.io.as_ref(), &levels(&found.levels), scanned, report)?;
+        for (i, values) in found.depth.into_iter().enumerate() {
+            depth.at(i).give(handle(values, &facts))?;
+        }
+        reached_by.give(handle(found.reached_by, &facts))
     })
 }
 
@@ -386,6 +481,13 @@ pub unsafe extern "C" fn wb_pagerank(
         if given.iterations != 0 {
             chosen = chosen.iterations(given.iterations);
         }
+        let named = given.personalize.list(given.personalize_count, "personalize")?;
+        let weights = match given.personalize_weights.is_null() {
+            true => &[],
+            false => given.personalize_weights.list(given.personalize_count, "personalize_weights")?,
+        };
+        let weight = |i: usize| weights.get(i).copied().unwrap_or(1.0);
+        chosen = chosen.personalization(named.iter().enumerate().map(|(i, v)| (*v, weight(i))).collect());
         let graph = limited(graph, given.kernel_seconds)?;
         let found = PageRank::new(&graph, &chosen)?.run_on_device()?;
         let step = |i: &IterationReport| {
@@ -494,6 +596,8 @@ pub unsafe extern "C" fn wb_cores(
 /// @param options Options, or null for the defaults.
 /// @param distance Receives the distances: of type `WB_U32` or `WB_U64` for integer weights, and `WB_F64` for real ones. All
 ///   bits of an unreached vertex's value are set; `wb_values_read` makes it infinity in `WB_F64`.
+/// @param parent Receives the predecessor of each vertex on a shortest path, of type `WB_U32` or `WB_U64`: the source is its
+///   own, and unreached vertices have none. Null for a search without parents, which reads fewer edges.
 /// @return As `wb_bfs`; `WB_ERR_STATE` if the graph has no weights; `WB_ERR_INPUT` if distances might not fit into 64 bits.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_sssp(
@@ -501,11 +605,18 @@ pub unsafe extern "C" fn wb_sssp(
     source: u64,
     options: In<wb_sssp_options>,
     distance: Out<*mut wb_values_t>,
+    parent: Out<*mut wb_values_t>,
 ) -> wb_code {
     guard(|| {
         distance.check("distance")?;
         let given = options.read()?;
-        let chosen = SsspOptions::default().delta((given.delta != 0.0).then_some(given.delta)).rounds(given.rounds);
+        let given_or_none = |value: f64| (value != 0.0).then_some(value);
+        let chosen = SsspOptions::default()
+            .delta(given_or_none(given.delta))
+            .rounds(given.rounds)
+            .parents(!parent.is_null())
+            .target(target(given.has_target, given.target)?)
+            .max_distance(given_or_none(given.max_distance));
         let graph = limited(graph, given.kernel_seconds)?;
         let found = Sssp::new(&graph, &chosen)?.run_on_device(source)?;
         let step = |b: &BucketReport| {
@@ -515,9 +626,12 @@ pub unsafe extern "C" fn wb_sssp(
             })
         };
         let steps: Vec<_> = found.buckets.iter().map(step).collect();
-        let scanned = found.buckets.iter().map(|b| b.scanned).sum();
+        let scanned = found.buckets.iter().map(|b| b.scanned).sum::<u64>() + found.parents_scanned;
         let report = wb_report { delta: found.delta, ..Default::default() };
         let facts = facts(found.elapsed, found.io.as_ref(), &steps, scanned, report)?;
+        if let Some(values) = found.parent {
+            parent.give(handle(values, &facts))?;
+        }
         distance.give(handle(found.distance, &facts))
     })
 }

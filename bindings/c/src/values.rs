@@ -200,6 +200,47 @@ pub unsafe extern "C" fn wb_values_read(
     })
 }
 
+/// Follows the parents of a search from a vertex back to the source.
+///
+/// @param parent Parents, as `wb_bfs` or `wb_sssp` returned them.
+/// @param target Last vertex of the path.
+/// @param path Receives the vertices of a shortest path from the source to the target, both included.
+/// @param capacity Number of vertices for which `path` has space. A path has at most as many vertices as the graph.
+/// @param length Receives the number of vertices of the path; 0 if the search did not reach the target.
+/// @return `WB_OK`; `WB_ERR_ARGUMENT` if the target is not a vertex, the values are not parents, or the path is longer than
+///   `capacity`: `length` is then set, and no vertex is written; `WB_ERR_MEMORY` if values cannot be read.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_values_path(
+    parent: In<wb_values_t>,
+    target: u64,
+    path: Out<u64>,
+    capacity: usize,
+    length: Out<usize>,
+) -> wb_code {
+    guard(|| {
+        length.check("length")?;
+        let values = &parent.get()?.values;
+        if target >= values.len() as u64 {
+            let vertices = values.len();
+            return Err(Error::argument(format!(
+                "`target` is {target}, and the graph has {vertices} vertices, numbered from 0"
+            )));
+        }
+        if values.element_type() == ElementType::F64 {
+            return Err(Error::argument("the values are real numbers, not parents; pass the parents of a search"));
+        }
+        let found = values.path_to(target)?.unwrap_or_default();
+        length.write("length", found.len())?;
+        if found.len() > capacity {
+            let (needed, vertex) = (found.len(), target);
+            return Err(Error::argument(format!(
+                "the path to vertex {vertex} has {needed} vertices, and `capacity` is {capacity}"
+            )));
+        }
+        found.iter().enumerate().try_for_each(|(i, v)| path.at(i).write("path", *v))
+    })
+}
+
 /// Copies values of another type, a part at a time.
 fn convert<T: bytemuck::Pod, U>(
     region: &Region,

@@ -5,8 +5,8 @@ use crate::call::{self, Shared};
 use crate::engine::{Engine, as_python};
 use crate::error::Failure;
 use crate::graph_results::{
-    BetweennessResult, BfsResult, CdlpResult, ClusteringResult, ComponentsResult, CoresResult, PageRankResult,
-    SsspResult, TrianglesResult,
+    BetweennessResult, BfsResult, CdlpResult, ClusteringResult, ComponentsResult, CoresResult, MultiBfsResult,
+    PageRankResult, SsspResult, TrianglesResult,
 };
 use crate::held::Held;
 use crate::host_array::Source;
@@ -23,8 +23,8 @@ use warpbell::graph::import::{ColumnNames, Notice, Precision};
 use warpbell::graph::stored::{self, GraphToStore};
 use warpbell::graph::{
     Betweenness, Bfs, BfsOptions, Cdlp, CdlpOptions, Clustering, Components, ComponentsOptions, Cores, Csr,
-    GraphOnEngine, IdKind, Ids, Input, LoadOptions, Neighbours, Orientation, PageRank, PageRankOptions, Placement,
-    PlacementOptions, Sssp, SsspOptions, Stage, Triangles, WeightMode, Weights,
+    GraphOnEngine, IdKind, Ids, Input, LoadOptions, MultiBfs, MultiBfsOptions, Neighbours, Orientation, PageRank,
+    PageRankOptions, Placement, PlacementOptions, Sssp, SsspOptions, Stage, Triangles, WeightMode, Weights,
 };
 
 /// A graph near the kernels, or with its edges on storage.
@@ -217,6 +217,18 @@ fn weights_of(weights: &Bound<'_, PyAny>) -> PyResult<Weights> {
         u32::try_from(*w).map_err(|_| text())
     });
     Ok(Weights::U32(narrow.collect::<Result<_, _>>()?))
+}
+
+/// Returns the vertices of a list, each with weight 1, or those of a dict with its weights.
+fn weighted_vertices(named: &Bound<'_, PyAny>) -> PyResult<Vec<(u64, f64)>> {
+    let found: Vec<(u64, f64)> = match named.cast::<PyDict>() {
+        Ok(weights) => weights.iter().map(|(v, w)| Ok((v.extract()?, w.extract()?))).collect::<PyResult<_>>()?,
+        Err(_) => named.try_iter()?.map(|v| Ok((v?.extract()?, 1.0))).collect::<PyResult<_>>()?,
+    };
+    match found.is_empty() {
+        true => Err(Failure::invalid("personalize is empty; name a vertex, or pass None for all vertices").into()),
+        false => Ok(found),
+    }
 }
 
 impl Graph {
@@ -468,11 +480,40 @@ impl Graph {
     }
 
     /// Breadth-first search from a vertex.
-    #[pyo3(signature = (source, *, parents = true))]
-    fn bfs(&self, py: Python<'_>, source: u64, parents: bool) -> PyResult<BfsResult> {
-        let found = self
-            .call(py, move |graph| Bfs::new(graph, &BfsOptions::default().parents(parents))?.run_on_device(source))?;
+    ///
+    /// The search ends at vertex ``target``, or at depth ``max_depth``: vertices further away count as not reached.
+    #[pyo3(signature = (source, *, parents = true, target = None, max_depth = None))]
+    fn bfs(
+        &self,
+        py: Python<'_>,
+        source: u64,
+        parents: bool,
+        target: Option<u64>,
+        max_depth: Option<u32>,
+    ) -> PyResult<BfsResult> {
+        let options = BfsOptions::default().parents(parents).target(target).max_depth(max_depth);
+        let found = self.call(py, move |graph| Bfs::new(graph, &options)?.run_on_device(source))?;
         BfsResult::new(py, found, &self.shared)
+    }
+
+    /// Breadth-first searches from up to 64 vertices at once, which share their scans of the edges.
+    ///
+    /// Without ``depths`` only the vertices that each search reaches are found; depths take 4 bytes for each vertex and search.
+    #[pyo3(signature = (sources, *, depths = true, max_depth = None))]
+    fn multi_bfs(
+        &self,
+        py: Python<'_>,
+        sources: Vec<u64>,
+        depths: bool,
+        max_depth: Option<u32>,
+    ) -> PyResult<MultiBfsResult> {
+        let options = MultiBfsOptions::default().depths(depths).max_depth(max_depth);
+        let found = self.call(py, move |graph| {
+            let found = MultiBfs::new(graph, &options)?.run_on_device(&sources)?;
+            let reached = found.reached()?;
+            Ok((found, reached))
+        })?;
+        MultiBfsResult::new(py, found, &self.shared)
     }
 
     /// Betweenness centrality: the sums of the dependencies of ``sources``, or of all vertices. The sums are not normalised.
@@ -500,15 +541,23 @@ impl Graph {
     }
 
     /// PageRank. The run ends when the changes of all ranks in an iteration sum to less than ``tolerance``.
-    #[pyo3(signature = (*, damping = 0.85, tolerance = 1e-4, iterations = 1000))]
+    ///
+    /// ``personalize`` is a list of vertices, or a dict of vertices and weights: what is not passed along edges goes to them, as with
+    /// ``personalization`` of networkx.
+    #[pyo3(signature = (*, damping = 0.85, tolerance = 1e-4, iterations = 1000, personalize = None))]
     fn pagerank(
         &self,
         py: Python<'_>,
         damping: f64,
         tolerance: Option<f64>,
         iterations: u32,
+        personalize: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<PageRankResult> {
-        let options = PageRankOptions::default().damping(damping).tolerance(tolerance).iterations(iterations);
+        let options = PageRankOptions::default()
+            .damping(damping)
+            .tolerance(tolerance)
+            .iterations(iterations)
+            .personalization(personalize.map_or(Ok(Vec::new()), weighted_vertices)?);
         let found = self.call(py, move |graph| PageRank::new(graph, &options)?.run_on_device())?;
         PageRankResult::new(py, found, &self.shared)
     }
@@ -532,9 +581,19 @@ impl Graph {
     }
 
     /// Shortest paths from a vertex. ``delta`` is the width of the range of distances that is relaxed at a time.
-    #[pyo3(signature = (source, *, delta = None))]
-    fn sssp(&self, py: Python<'_>, source: u64, delta: Option<f64>) -> PyResult<SsspResult> {
-        let options = SsspOptions::default().delta(delta);
+    ///
+    /// The search ends at vertex ``target``, or at ``max_distance``: vertices further away count as not reached.
+    #[pyo3(signature = (source, *, delta = None, parents = false, target = None, max_distance = None))]
+    fn sssp(
+        &self,
+        py: Python<'_>,
+        source: u64,
+        delta: Option<f64>,
+        parents: bool,
+        target: Option<u64>,
+        max_distance: Option<f64>,
+    ) -> PyResult<SsspResult> {
+        let options = SsspOptions::default().delta(delta).parents(parents).target(target).max_distance(max_distance);
         let found = self.call(py, move |graph| Sssp::new(graph, &options)?.run_on_device(source))?;
         SsspResult::new(py, found, &self.shared)
     }

@@ -1,12 +1,14 @@
 //! Results of graph algorithms: a value for each vertex, in the engine's memory.
 
-use crate::call::Shared;
+use crate::call::{self, Shared};
+use crate::error::Failure;
 use crate::tensor::{Memory, Tensor};
 use pyo3::prelude::*;
+use pyo3::types::PyList;
 use std::sync::Arc;
 use warpbell::graph::{
-    BetweennessOnEngine, BfsOnEngine, CdlpOnEngine, ClusteringOnEngine, ComponentsOnEngine, CoresOnEngine,
-    PageRankOnEngine, SsspOnEngine, TrianglesOnEngine, VertexValues,
+    BetweennessOnEngine, BfsOnEngine, CdlpOnEngine, ClusteringOnEngine, ComponentsOnEngine, CoresOnEngine, GraphError,
+    MultiBfsOnEngine, PageRankOnEngine, SsspOnEngine, TrianglesOnEngine, VertexValues,
 };
 use warpbell::storage::ElementType;
 
@@ -29,6 +31,40 @@ fn signed(values: &VertexValues) -> Option<ElementType> {
         ElementType::U64 => Some(ElementType::I64),
         _ => None,
     }
+}
+
+/// Parents of a search, from which paths follow.
+struct Parents {
+    values: Option<VertexValues>,
+    shared: Arc<Shared>,
+}
+
+impl Parents {
+    fn path(&self, py: Python<'_>, target: u64) -> PyResult<Option<Vec<u64>>> {
+        let Some(values) = self.values.clone() else {
+            let text = "the search was asked for no parents, so there is no path; call it with parents=True";
+            return Err(Failure::invalid(text).into());
+        };
+        let vertices = values.len() as u64;
+        if target >= vertices {
+            let missing = GraphError::NoSuchVertex { source_vertex: target, vertices };
+            return Err(Failure::from(missing).into());
+        }
+        call::call(py, &self.shared, move |_| Ok(values.path_to(target)?))
+    }
+}
+
+/// Returns parents as a tensor, and as what paths follow from.
+fn with_parents(
+    py: Python<'_>,
+    values: Option<VertexValues>,
+    shared: &Arc<Shared>,
+) -> PyResult<(Option<Py<Tensor>>, Parents)> {
+    let as_tensor = values.clone().map(|values| {
+        let as_type = signed(&values);
+        tensor(py, values, as_type, shared)
+    });
+    Ok((as_tensor.transpose()?, Parents { values, shared: shared.clone() }))
 }
 
 /// Betweenness centrality.
@@ -77,18 +113,17 @@ pub(crate) struct BfsResult {
     /// Time in seconds.
     #[pyo3(get)]
     elapsed: f64,
+    parents: Parents,
 }
 
 impl BfsResult {
     pub(crate) fn new(py: Python<'_>, found: BfsOnEngine, shared: &Arc<Shared>) -> PyResult<Self> {
-        let parent = found.parent.map(|values| {
-            let as_type = signed(&values);
-            tensor(py, values, as_type, shared)
-        });
+        let (parent, parents) = with_parents(py, found.parent, shared)?;
         Ok(Self {
             // A path has fewer edges than 2^31: a graph with such a path has more levels than anybody waits for.
             depth: tensor(py, found.depth, Some(ElementType::I32), shared)?,
-            parent: parent.transpose()?,
+            parent,
+            parents,
             reached: found.reached,
             levels: found.levels.len(),
             elapsed: found.elapsed.as_secs_f64(),
@@ -98,8 +133,64 @@ impl BfsResult {
 
 #[pymethods]
 impl BfsResult {
+    /// Returns the vertices of a shortest path from the source to ``target``, or ``None`` if it was not reached.
+    fn path(&self, py: Python<'_>, target: u64) -> PyResult<Option<Vec<u64>>> {
+        self.parents.path(py, target)
+    }
+
     fn __repr__(&self) -> String {
         format!("BfsResult({} vertices in {} levels, {:.6} s)", self.reached, self.levels, self.elapsed)
+    }
+}
+
+/// Result of breadth-first searches from several vertices.
+#[pyclass(frozen, module = "warpbell")]
+pub(crate) struct MultiBfsResult {
+    /// For each search the number of edges between its source and each vertex, -1 for a vertex that was not reached; or ``None`` if there
+    /// were to be no depths.
+    depth: Option<Vec<Py<Tensor>>>,
+    /// Searches that reach each vertex: bit i belongs to search i.
+    #[pyo3(get)]
+    reached_by: Py<Tensor>,
+    /// Number of vertices that each search reached, including its source.
+    #[pyo3(get)]
+    reached: Vec<u64>,
+    /// Number of levels.
+    #[pyo3(get)]
+    levels: usize,
+    /// Time in seconds.
+    #[pyo3(get)]
+    elapsed: f64,
+}
+
+impl MultiBfsResult {
+    pub(crate) fn new(
+        py: Python<'_>,
+        (found, reached): (MultiBfsOnEngine, Vec<u64>),
+        shared: &Arc<Shared>,
+    ) -> PyResult<Self> {
+        let depth = found.depth.into_iter().map(|values| tensor(py, values, Some(ElementType::I32), shared));
+        let depth = depth.collect::<PyResult<Vec<_>>>()?;
+        Ok(Self {
+            depth: (!depth.is_empty()).then_some(depth),
+            reached_by: tensor(py, found.reached_by, None, shared)?,
+            reached,
+            levels: found.levels.len(),
+            elapsed: found.elapsed.as_secs_f64(),
+        })
+    }
+}
+
+#[pymethods]
+impl MultiBfsResult {
+    #[getter]
+    fn depth<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
+        self.depth.as_ref().map(|each| PyList::new(py, each.iter().map(|one| one.clone_ref(py)))).transpose()
+    }
+
+    fn __repr__(&self) -> String {
+        let searches = self.reached.len();
+        format!("MultiBfsResult({searches} searches in {} levels, {:.6} s)", self.levels, self.elapsed)
     }
 }
 
@@ -292,9 +383,13 @@ pub(crate) struct SsspResult {
     /// Distance of a vertex that was not reached: the largest integer of the type, or NaN.
     #[pyo3(get)]
     unreached: Py<PyAny>,
+    /// Predecessor of each vertex, or ``None`` if there were to be no parents. The source is its own; a vertex that was not reached has -1.
+    #[pyo3(get)]
+    parent: Option<Py<Tensor>>,
     /// Time in seconds.
     #[pyo3(get)]
     elapsed: f64,
+    parents: Parents,
 }
 
 impl SsspResult {
@@ -305,12 +400,18 @@ impl SsspResult {
             _ => f64::NAN.into_pyobject(py)?.into_any(),
         };
         let distance = tensor(py, found.distance, None, shared)?;
-        Ok(Self { distance, unreached: unreached.unbind(), elapsed: found.elapsed.as_secs_f64() })
+        let (parent, parents) = with_parents(py, found.parent, shared)?;
+        Ok(Self { distance, unreached: unreached.unbind(), parent, elapsed: found.elapsed.as_secs_f64(), parents })
     }
 }
 
 #[pymethods]
 impl SsspResult {
+    /// Returns the vertices of a shortest path from the source to ``target``, or ``None`` if it was not reached.
+    fn path(&self, py: Python<'_>, target: u64) -> PyResult<Option<Vec<u64>>> {
+        self.parents.path(py, target)
+    }
+
     fn __repr__(&self) -> String {
         format!("SsspResult({:.6} s)", self.elapsed)
     }

@@ -78,6 +78,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<graph::Graph>()?;
     m.add_class::<graph_results::BetweennessResult>()?;
     m.add_class::<graph_results::BfsResult>()?;
+    m.add_class::<graph_results::MultiBfsResult>()?;
     m.add_class::<graph_results::CdlpResult>()?;
     m.add_class::<graph_results::ComponentsResult>()?;
     m.add_class::<graph_results::ClusteringResult>()?;

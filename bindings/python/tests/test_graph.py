@@ -130,6 +130,65 @@ def test_shortest_paths(engine, dtype):
     assert len(expected) < 300 or dtype
 
 
+def test_searches_end_where_they_are_told_to(engine):
+    indptr, indices = lists()
+    weights = np.random.default_rng(2).integers(0, 9, len(indices)).astype(np.float64)
+    graph = warpbell.Graph.from_csr(engine, indptr, indices, weights)
+    all_depths, all_distances = depths(indptr, indices, 5), distances(indptr, indices, weights, 5)
+    target = max(all_distances, key=all_distances.get)
+    search = graph.bfs(5, max_depth=2)
+    near = (all_depths >= 0) & (all_depths <= 2)
+    np.testing.assert_array_equal(search.depth.numpy(), np.where(near, all_depths, -1))
+    path = graph.bfs(5, target=target).path(target)
+    assert path[0] == 5 and path[-1] == target and len(path) == all_depths[target] + 1
+    missing = int(np.flatnonzero(all_depths < 0)[0])
+    assert graph.bfs(5).path(missing) is None
+
+    result = graph.sssp(5, parents=True, target=target)
+    path, parent = result.path(target), result.parent.numpy()
+    assert path[0] == 5 and all(parent[b] == a for a, b in zip(path, path[1:]))
+    arcs = [indices[indptr[a] : indptr[a + 1]].tolist().index(b) + indptr[a] for a, b in zip(path, path[1:])]
+    assert weights[arcs].sum() == pytest.approx(all_distances[target])
+    near = graph.sssp(5, max_distance=4.5).distance.numpy()
+    assert np.isfinite(near).sum() == sum(d <= 4.5 for d in all_distances.values())
+    with pytest.raises(warpbell.InvalidError, match="parents=True"):
+        graph.sssp(5).path(target)
+    with pytest.raises(warpbell.InvalidError, match="300"):
+        result.path(300)
+    with pytest.raises(warpbell.InvalidError, match="300"):
+        graph.bfs(5, target=300)
+
+
+def test_searches_together_are_those_alone(engine):
+    indptr, indices = lists()
+    graph = warpbell.Graph.from_csr(engine, indptr, indices)
+    result = graph.multi_bfs([5, 0, 5])
+    for search, source in enumerate([5, 0, 5]):
+        expected = depths(indptr, indices, source)
+        np.testing.assert_array_equal(result.depth[search].numpy(), expected)
+        assert result.reached[search] == (expected >= 0).sum()
+        np.testing.assert_array_equal(result.reached_by.numpy() >> np.uint64(search) & np.uint64(1), expected >= 0)
+    assert graph.multi_bfs([1], depths=False, max_depth=1).depth is None and "3 searches" in repr(result)
+    with pytest.raises(warpbell.InvalidError, match="65 searches at once"):
+        graph.multi_bfs([0] * 65)
+
+
+def test_ranks_for_some_vertices(engine):
+    indptr, indices = lists()
+    graph = warpbell.Graph.from_csr(engine, indptr, indices)
+    for named, shares in [([3, 7], {3: 0.5, 7: 0.5}), ({3: 1, 7: 3.0}, {3: 0.25, 7: 0.75})]:
+        ranks = graph.pagerank(tolerance=1e-12, personalize=named).rank.numpy()
+        jump = np.array([shares.get(v, 0) for v in range(300)])
+        degree = np.diff(indptr)
+        expected = (0.15 + 0.85 * ranks[degree == 0].sum()) * jump
+        np.add.at(expected, indices, 0.85 * np.repeat(ranks / np.maximum(degree, 1), degree))
+        np.testing.assert_allclose(ranks, expected, atol=1e-10)
+    with pytest.raises(warpbell.InvalidError, match="personalize is empty"):
+        graph.pagerank(personalize=[])
+    with pytest.raises(warpbell.InvalidError, match="300"):
+        graph.pagerank(personalize=[300])
+
+
 def test_wrong_graphs_are_refused(engine):
     indptr, indices = lists()
     make = warpbell.Graph.from_csr

@@ -17,14 +17,54 @@ pub struct SourceArgs {
     pub sources: Option<u32>,
 }
 
-/// Vertices of one `--source`.
+/// Options of several searches at once.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Sources")]
+pub struct TogetherArgs {
+    /// Search from up to 64 sources at once, which share each scan of the edges (MS-BFS), and report them as one run;
+    /// more sources are searched 64 at a time
+    #[arg(long, conflicts_with_all = ["parents", "target", "path", "pes"])]
+    pub together: bool,
+}
+
+/// Options about the paths of a search.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Paths")]
+pub struct PathArgs {
+    /// Write the parent of each vertex as a further column of --out: the vertex before it on a shortest path
+    #[arg(long)]
+    pub parents: bool,
+    /// End each search at this vertex: vertices that are further away from the source count as unreached
+    #[arg(long, value_name = "V", allow_negative_numbers = true, value_parser = vertex)]
+    pub target: Option<String>,
+    /// Print a shortest path to this vertex, and its length; each search ends there, as with --target
+    #[arg(long, value_name = "V", conflicts_with = "target", allow_negative_numbers = true, value_parser = vertex)]
+    pub path: Option<String>,
+}
+
+impl PathArgs {
+    /// Returns the vertex that ends a search, with the option that names it.
+    pub fn end(&self) -> Option<(&'static str, &String)> {
+        let path = self.path.as_ref().map(|v| ("--path", v));
+        path.or(self.target.as_ref().map(|v| ("--target", v)))
+    }
+}
+
+/// Vertices of one `--source` or `--personalize`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceList(Vec<String>);
 
 impl SourceArgs {
     /// Returns the vertices of all `--source`.
     pub fn named(&self) -> impl Iterator<Item = &String> {
-        self.source.iter().flat_map(|list| &list.0)
+        self.source.iter().flat_map(SourceList::iter)
+    }
+}
+
+impl SourceList {
+    /// Returns the vertices.
+    pub fn iter(&self) -> impl Iterator<Item = &String> {
+        self.0.iter()
     }
 }
 
@@ -59,12 +99,19 @@ impl IdArgs {
     }
 }
 
-fn vertices(s: &str) -> Result<SourceList, String> {
+pub(super) fn vertices(s: &str) -> Result<SourceList, String> {
     let list =
         split_fields(s).ok_or("a double quote is not closed, or text follows it; double quotes inside are doubled")?;
     match list.iter().any(String::is_empty) {
         false => Ok(SourceList(list)),
         true => Err("a vertex is named as in the input, by a number or a name, and one of them is empty".to_owned()),
+    }
+}
+
+fn vertex(s: &str) -> Result<String, String> {
+    match <[String; 1]>::try_from(vertices(s)?.0) {
+        Ok([one]) => Ok(one),
+        Err(_) => Err("name one vertex; a name with a comma is in double quotes, as in '\"Doe, John\"'".to_owned()),
     }
 }
 
@@ -78,7 +125,9 @@ mod tests {
         assert_eq!(list("\"Doe, J\", x y,-1").unwrap(), ["Doe, J", "x y", "-1"]);
         assert_eq!(list("7").unwrap(), ["7"]);
         for bad in ["", "1,,2", "\"a", "\"a\"b"] {
-            assert!(list(bad).is_err(), "{bad}");
+            assert!(list(bad).is_err() && vertex(bad).is_err(), "{bad}");
         }
+        assert_eq!(vertex("\"Doe, J\"").unwrap(), "Doe, J");
+        assert!(vertex("1,2").is_err());
     }
 }

@@ -1,11 +1,11 @@
 //! Highlights that the program prints below a result and puts into the report.
 
-use super::outcome::{Outcome, distances};
+use super::outcome::{Length, Outcome, distances};
 use crate::output::{self, Failure};
 use serde::Serialize;
 use std::fmt;
 use warpbell::graph::highlights::{self, DistanceRange};
-use warpbell::graph::output::Output;
+use warpbell::graph::output::{Output, Written};
 use warpbell::graph::verify::Distances;
 use warpbell::graph::{Ids, VertexName};
 use warpbell::units::{grouped, real, three_digits};
@@ -21,21 +21,66 @@ pub struct Highlights {
     pub source: Option<VertexName<'static>>,
     #[serde(flatten)]
     facts: Facts,
+    /// The vertex that ends the search.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<Target>,
+}
+
+#[derive(Serialize)]
+struct Target {
+    vertex: VertexName<'static>,
+    /// Length of a shortest path, or null if there is none within the limit of the search.
+    length: Option<Length>,
+    /// Vertices of the path from the source to this vertex; absent unless the path was asked for, and exists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<Vec<VertexName<'static>>>,
 }
 
 /// The facts by algorithm. Vertices have the input's identifiers.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Facts {
-    Levels { levels: Vec<u64>, farthest: Option<VertexName<'static>> },
-    Distances { eccentricity: Option<f64>, farthest: Option<VertexName<'static>>, histogram: Vec<DistanceRange> },
-    Components { components: u64, largest: Vec<Component> },
-    Communities { communities: u64, largest: Vec<Community> },
-    Ranks { highest: Vec<Rank> },
-    Scores { sources: Option<Vec<VertexName<'static>>>, highest: Vec<Score> },
-    Triangles { triangles: u64, most: Vec<Triangles> },
-    Coefficients { mean: Option<f64> },
-    Cores { largest: u64, cores: Vec<Core> },
+    Levels {
+        levels: Vec<u64>,
+        farthest: Option<VertexName<'static>>,
+    },
+    /// Sums of several searches, and the vertices that each reached.
+    Searches {
+        levels: Vec<u64>,
+        sources: Vec<VertexName<'static>>,
+        reached: Vec<u64>,
+    },
+    Distances {
+        eccentricity: Option<f64>,
+        farthest: Option<VertexName<'static>>,
+        histogram: Vec<DistanceRange>,
+    },
+    Components {
+        components: u64,
+        largest: Vec<Component>,
+    },
+    Ranks {
+        highest: Vec<Rank>,
+    },
+    Communities {
+        communities: u64,
+        largest: Vec<Community>,
+    },
+    Scores {
+        sources: Option<Vec<VertexName<'static>>>,
+        highest: Vec<Score>,
+    },
+    Triangles {
+        triangles: u64,
+        most: Vec<Triangles>,
+    },
+    Coefficients {
+        mean: Option<f64>,
+    },
+    Cores {
+        largest: u64,
+        cores: Vec<Core>,
+    },
 }
 
 #[derive(Serialize)]
@@ -85,6 +130,14 @@ impl Highlights {
                 let farthest = highlights::farthest(&Distances::U32(&r.depth)).map(|(v, _)| name(v));
                 Facts::Levels { levels: highlights::level_histogram(&r.depth), farthest }
             }
+            Outcome::MultiBfs(batch) => {
+                let found = batch.found.levels.iter().map(|l| l.found).filter(|found| *found > 0);
+                Facts::Searches {
+                    levels: std::iter::once(batch.sources.len() as u64).chain(found).collect(),
+                    sources: batch.sources.iter().map(|v| name(*v)).collect(),
+                    reached: batch.reached.clone(),
+                }
+            }
             Outcome::Sssp(r) => {
                 let d = distances(&r.distance);
                 let (farthest, eccentricity) = highlights::farthest(&d).map(|(v, d)| (name(v), d)).unzip();
@@ -125,23 +178,52 @@ impl Highlights {
                 Facts::Cores { largest: r.largest, cores }
             }
         };
-        Self { source: source.map(name), facts }
+        Self { source: source.map(name), facts, target: None }
+    }
+
+    /// Adds the vertex that ends the search, and with `with_path` the path to this vertex.
+    pub fn to(self, target: u64, with_path: bool, outcome: &Outcome, ids: &Ids) -> Self {
+        let name = |v: u64| ids.id(v).into_owned();
+        let path = outcome.path(target).filter(|_| with_path);
+        let path = path.map(|path| path.into_iter().map(name).collect());
+        Self { target: Some(Target { vertex: name(target), length: outcome.length(target), path }), ..self }
     }
 }
 
-/// Prints one line, such as `levels 1, 70, 8,541   farthest 9131`.
+/// Prints a line such as `levels 1, 70, 8,541   farthest 9131`, and behind it one such as
+/// `target 9131   length 2   path 1 70 9131`.
 impl fmt::Display for Highlights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.facts {
-            Facts::Levels { levels, farthest } => {
-                let shown = levels.iter().take(LEVELS_SHOWN);
-                write!(f, "levels {}", list(shown.map(|n| grouped(*n))))?;
-                if levels.len() > LEVELS_SHOWN {
-                    write!(f, ", and {} more", grouped(levels.len() - LEVELS_SHOWN))?;
+        self.facts.fmt(f)?;
+        let Some(Target { vertex, length, path }) = &self.target else { return Ok(()) };
+        match length {
+            Some(length) => write!(f, "\ntarget {vertex}   length {length}")?,
+            None => write!(f, "\ntarget {vertex}   not reached")?,
+        }
+        let Some(path) = path else { return Ok(()) };
+        f.write_str("   path")?;
+        path.iter().try_for_each(|v| write!(f, " {v}"))
+    }
+}
+
+impl fmt::Display for Facts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Searches { levels, reached, .. } => {
+                write_levels(f, levels)?;
+                match (reached.iter().min(), reached.iter().max()) {
+                    (Some(least), Some(most)) if least != most => {
+                        write!(f, "   reached by each {} to {}", grouped(*least), grouped(*most))
+                    }
+                    (Some(each), _) => write!(f, "   reached by each {}", grouped(*each)),
+                    _ => Ok(()),
                 }
+            }
+            Self::Levels { levels, farthest } => {
+                write_levels(f, levels)?;
                 farthest.as_ref().map_or(Ok(()), |v| write!(f, "   farthest {v}"))
             }
-            Facts::Distances { eccentricity, farthest, histogram } => {
+            Self::Distances { eccentricity, farthest, histogram } => {
                 if let (Some(eccentricity), Some(v)) = (eccentricity, farthest) {
                     write!(f, "eccentricity {}   farthest {v}", real(*eccentricity))?;
                 }
@@ -156,15 +238,15 @@ impl fmt::Display for Highlights {
                 let ranges = histogram.iter().map(|r| format!("from {}: {}", from(r.from), grouped(r.vertices)));
                 write!(f, "   distances {}", list(ranges))
             }
-            Facts::Components { largest, .. } => {
+            Self::Components { largest, .. } => {
                 let largest = largest.iter().map(|c| format!("{}: {}", c.component, grouped(c.vertices)));
                 write!(f, "largest components {}", list(largest))
             }
-            Facts::Communities { largest, .. } => {
+            Self::Communities { largest, .. } => {
                 let largest = largest.iter().map(|c| format!("{}: {}", c.label, grouped(c.vertices)));
                 write!(f, "largest communities {}", list(largest))
             }
-            Facts::Scores { sources, highest } => {
+            Self::Scores { sources, highest } => {
                 if let Some(sources) = sources {
                     write!(f, "sources {}", list(sources.iter().take(LEVELS_SHOWN).map(ToString::to_string)))?;
                     if sources.len() > LEVELS_SHOWN {
@@ -175,21 +257,29 @@ impl fmt::Display for Highlights {
                 let highest = highest.iter().map(|s| format!("{}: {}", s.vertex, three_digits(s.betweenness)));
                 write!(f, "highest betweenness {}", list(highest))
             }
-            Facts::Ranks { highest } => {
+            Self::Ranks { highest } => {
                 let highest = highest.iter().map(|r| format!("{}: {:.4e}", r.vertex, r.rank));
                 write!(f, "highest ranks {}", list(highest))
             }
-            Facts::Triangles { most, .. } => {
+            Self::Triangles { most, .. } => {
                 let most = most.iter().map(|t| format!("{}: {}", t.vertex, grouped(t.triangles)));
                 write!(f, "most triangles {}", list(most))
             }
-            Facts::Coefficients { mean: Some(mean) } => write!(f, "mean coefficient {mean:.6}"),
-            Facts::Coefficients { mean: None } => f.write_str("mean coefficient none"),
-            Facts::Cores { cores, .. } => {
+            Self::Coefficients { mean: Some(mean) } => write!(f, "mean coefficient {mean:.6}"),
+            Self::Coefficients { mean: None } => f.write_str("mean coefficient none"),
+            Self::Cores { cores, .. } => {
                 let cores = cores.iter().map(|c| format!("{}: {}", c.core, grouped(c.vertices)));
                 write!(f, "vertices by core number {}", list(cores))
             }
         }
+    }
+}
+
+fn write_levels(f: &mut fmt::Formatter<'_>, levels: &[u64]) -> fmt::Result {
+    write!(f, "levels {}", list(levels.iter().take(LEVELS_SHOWN).map(|n| grouped(*n))))?;
+    match levels.len().saturating_sub(LEVELS_SHOWN) {
+        0 => Ok(()),
+        more => write!(f, ", and {} more", grouped(more)),
     }
 }
 
@@ -199,20 +289,26 @@ pub struct Results {
     /// Sources, by the input's identifiers, and values; empty if nothing is to be written.
     values: Vec<(Option<VertexName<'static>>, Outcome)>,
     keeps_values: bool,
+    keeps_parents: bool,
 }
 
 impl Results {
-    /// Creates an empty collection, which keeps values if they are to be written.
-    pub fn new(keeps_values: bool) -> Self {
-        Self { highlights: Vec::new(), values: Vec::new(), keeps_values }
+    /// Creates an empty collection, which keeps values and parents if they are to be written.
+    pub fn new(keeps_values: bool, keeps_parents: bool) -> Self {
+        Self { highlights: Vec::new(), values: Vec::new(), keeps_values, keeps_parents }
     }
 
-    /// Adds the result of a source.
-    pub fn add(&mut self, highlights: Highlights, outcome: Outcome) {
+    /// Adds the result of a source, or of several at once.
+    ///
+    /// # Errors
+    /// [`Failure::Error`] if values in the engine's memory cannot be read.
+    pub fn add(&mut self, highlights: Highlights, outcome: Outcome) -> Result<(), Failure> {
         if self.keeps_values {
-            self.values.push((highlights.source.clone(), outcome.without_parents()));
+            let outcome = if self.keeps_parents { outcome } else { outcome.without_parents() };
+            self.values.push((highlights.source.clone(), outcome.in_host()?));
         }
         self.highlights.push(highlights);
+        Ok(())
     }
 
     /// Writes the values of all sources. A line names its source if there are several.
@@ -220,9 +316,12 @@ impl Results {
     /// # Errors
     /// As for [`output::write_values`].
     pub fn write(&self, ids: &Ids, to: Output) -> Result<(), Failure> {
-        let several = self.values.len() > 1;
-        let values = self.values.iter().map(|(source, outcome)| (source.clone().filter(|_| several), outcome.values()));
-        output::write_values(&values.collect::<Vec<_>>(), ids, to)
+        let written = self.values.iter().flat_map(|(source, outcome)| outcome.written(source.as_ref(), ids));
+        let mut written: Vec<Written<'_>> = written.collect();
+        if let [only] = &mut written[..] {
+            only.source = None;
+        }
+        output::write_values(&written, ids, to)
     }
 }
 

@@ -6,16 +6,21 @@ mod outcome;
 mod store;
 pub mod stored;
 mod subject;
+mod vertices;
 
 pub use highlights::{Highlights, Results};
+use outcome::Batch;
 pub use outcome::{Outcome, distances};
 pub use store::cache_bytes;
 pub use subject::Described;
+pub use vertices::Vertices;
 
 use store::Store;
 use subject::Subject;
 
-use crate::args::{GraphArgs, GraphCommand, SourceArgs, WeightArgs, Weights, WeightsType, WorldArgs};
+use crate::args::{
+    GraphArgs, GraphCommand, PathArgs, SourceArgs, SourceList, WeightArgs, Weights, WeightsType, WorldArgs,
+};
 use crate::interrupt::Interrupt;
 use crate::output::{Failure, Text};
 use crate::progress::Loading;
@@ -24,16 +29,17 @@ use crate::workloads::phases::Phases;
 use crate::workloads::report::{Report, nanoseconds};
 use crate::{device, engine, output, partitioned, world};
 use serde_json::json;
+use std::slice::Chunks;
 use std::time::Instant;
 use warpbell::graph::import::Precision;
 use warpbell::graph::stored::GraphName;
 use warpbell::graph::verify::{self, VerifyError};
 use warpbell::graph::{
     Betweenness, Bfs, BfsOptions, Cdlp, CdlpOptions, Clustering, Components, ComponentsOptions, Cores, Csr, GraphError,
-    GraphOnEngine, GraphShape, LoadOptions, Loaded, Orientation, PageRank, PageRankOptions, PageRankResult,
-    PlacementOptions, Sssp, SsspOptions, Triangles, WeightMode, hub, teps,
+    GraphOnEngine, GraphShape, Ids, LoadOptions, Loaded, MOST_SEARCHES, MultiBfs, MultiBfsOptions, Orientation,
+    PageRank, PageRankOptions, PageRankResult, PlacementOptions, Sssp, SsspOptions, Triangles, WeightMode, hub,
 };
-use warpbell::units::grouped;
+use warpbell::units::counted;
 
 /// Graph algorithm with its options.
 pub enum Algorithm {
@@ -41,10 +47,13 @@ pub enum Algorithm {
     Betweenness {
         all: bool,
     },
-    Bfs,
+    Bfs {
+        max_depth: Option<u32>,
+        together: bool,
+    },
     Cdlp(CdlpOptions),
     Components(ComponentsOptions),
-    PageRank(PageRankOptions),
+    PageRank(PageRankOptions, Vec<SourceList>),
     Triangles,
     Clustering,
     Cores,
@@ -55,13 +64,14 @@ pub enum Algorithm {
 enum Runner {
     Betweenness(Betweenness, Vec<u64>),
     Bfs(Bfs),
+    MultiBfs(MultiBfs),
     Cdlp(Cdlp),
     Components(Components),
     PageRank(PageRank),
     Triangles(Triangles),
     Clustering(Clustering),
     Cores(Cores),
-    Sssp(Sssp),
+    Sssp(Box<Sssp>),
 }
 
 /// The input of a command: read before the engine is opened, or to be opened on it.
@@ -74,6 +84,7 @@ enum Input {
 pub struct Job {
     algorithm: Algorithm,
     sources: SourceArgs,
+    paths: PathArgs,
     pub graph: GraphArgs,
 }
 
@@ -84,10 +95,19 @@ pub struct Job {
 /// * [`Failure::BrokenPipe`] if standard output was closed.
 /// * [`Failure::Error`] if the input, a device, an engine or a run fails, or if the result is wrong.
 pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> {
-    let none = SourceArgs { source: Vec::new(), sources: None };
+    let without_sources = |algorithm, graph| {
+        let sources = SourceArgs { source: Vec::new(), sources: None };
+        Job { algorithm, sources, paths: PathArgs::default(), graph }
+    };
     let job = match command {
-        GraphCommand::Bfs { sources, pes, transport, graph } => {
-            let job = Job { algorithm: Algorithm::Bfs, sources, graph };
+        GraphCommand::Bfs { sources, together, paths, max_depth, pes, transport, graph } => {
+            let together = together.together;
+            let job = Job { algorithm: Algorithm::Bfs { max_depth, together }, sources, paths, graph };
+            if together && (transport.transport.is_some() || world::launched()?.is_some()) {
+                return Err(Failure::Usage(
+                    "--together runs in one process, on one PE; leave --together, --transport and the launcher out, or choose between them".to_owned(),
+                ));
+            }
             if pes.is_some() || transport.transport.is_some() || world::launched()?.is_some() {
                 return partitioned::run(&job, &WorldArgs { pes, transport }, interrupt);
             }
@@ -99,30 +119,31 @@ pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> 
         GraphCommand::Verify(args) => return stored::verify(&args, interrupt),
         GraphCommand::Delete(args) => return stored::delete(&args, interrupt),
         GraphCommand::Export(args) => return export::run(&args, interrupt),
-        GraphCommand::Bc { all, sources, graph } => Job { algorithm: Algorithm::Betweenness { all }, sources, graph },
+        GraphCommand::Bc { all, sources, graph } => {
+            Job { algorithm: Algorithm::Betweenness { all }, sources, paths: PathArgs::default(), graph }
+        }
         GraphCommand::Cc { strong, graph } => {
-            let options = ComponentsOptions::default().strong(strong);
-            Job { algorithm: Algorithm::Components(options), sources: none, graph }
+            without_sources(Algorithm::Components(ComponentsOptions::default().strong(strong)), graph)
         }
         GraphCommand::Cdlp { iterations, graph } => {
-            let options = CdlpOptions::default().iterations(iterations);
-            Job { algorithm: Algorithm::Cdlp(options), sources: none, graph }
+            without_sources(Algorithm::Cdlp(CdlpOptions::default().iterations(iterations)), graph)
         }
-        GraphCommand::Pagerank { damping, iterations, tolerance, graph } => {
+        GraphCommand::Pagerank { damping, iterations, tolerance, personalize, graph } => {
             let options = PageRankOptions::default().damping(damping);
             let options = match iterations {
                 Some(iterations) => options.tolerance(None).iterations(iterations),
                 None if tolerance.is_some() => options.tolerance(tolerance),
                 None => options,
             };
-            Job { algorithm: Algorithm::PageRank(options), sources: none, graph }
+            without_sources(Algorithm::PageRank(options, personalize), graph)
         }
-        GraphCommand::Tc { graph } => Job { algorithm: Algorithm::Triangles, sources: none, graph },
-        GraphCommand::Lcc { graph } => Job { algorithm: Algorithm::Clustering, sources: none, graph },
-        GraphCommand::Kcore { graph } => Job { algorithm: Algorithm::Cores, sources: none, graph },
-        GraphCommand::Sssp { sources, delta, weights, graph } => {
-            let options = SsspOptions::default().delta(delta);
-            Job { algorithm: Algorithm::Sssp(options, weights), sources, graph }
+        GraphCommand::Tc { graph } => without_sources(Algorithm::Triangles, graph),
+        GraphCommand::Lcc { graph } => without_sources(Algorithm::Clustering, graph),
+        GraphCommand::Kcore { graph } => without_sources(Algorithm::Cores, graph),
+        GraphCommand::Sssp { sources, paths, delta, max_distance, weights, graph } => {
+            let parents = paths.parents || paths.path.is_some();
+            let options = SsspOptions::default().delta(delta).parents(parents).max_distance(max_distance);
+            Job { algorithm: Algorithm::Sssp(options, weights), sources, paths, graph }
         }
     };
     if let Some(launched) = world::launched()? {
@@ -160,10 +181,10 @@ impl Job {
     pub fn name(&self) -> &'static str {
         match self.algorithm {
             Algorithm::Betweenness { .. } => "graph bc",
-            Algorithm::Bfs => "graph bfs",
+            Algorithm::Bfs { .. } => "graph bfs",
             Algorithm::Cdlp(_) => "graph cdlp",
             Algorithm::Components(_) => "graph cc",
-            Algorithm::PageRank(_) => "graph pagerank",
+            Algorithm::PageRank(..) => "graph pagerank",
             Algorithm::Triangles => "graph tc",
             Algorithm::Clustering => "graph lcc",
             Algorithm::Cores => "graph kcore",
@@ -185,7 +206,7 @@ impl Job {
         };
         phases.load_ns = nanoseconds(started.elapsed());
         let early = match &input {
-            Input::Loaded(loaded) => Some(self.sources(&loaded.csr)?),
+            Input::Loaded(loaded) => Some(self.vertices(&loaded.csr)?),
             Input::Stored(_) => None,
         };
         let engine = engine::open(&args.engine)?;
@@ -211,8 +232,8 @@ impl Job {
         phases.place_ns =
             if matches!(subject, Subject::Stored(_)) { placed.saturating_sub(phases.load_ns) } else { placed };
         let shape = subject.shape();
-        let sources = early.map_or_else(|| self.sources(shape), Ok)?;
-        self.warn(shape, &sources);
+        let named = early.map_or_else(|| self.vertices(shape), Ok)?;
+        self.warn(shape, &named);
         text.line(format_args!("{}", subject.described().line()))?;
         subject.described().notices().try_for_each(|notice| text.line(format_args!("{notice}")))?;
         let (checked, exact) = match &subject {
@@ -220,16 +241,19 @@ impl Job {
             _ => (store.csr.as_ref(), None),
         };
 
-        let mut runner = self.runner(&store.graph, &sources)?;
+        let mut runner = self.runner(&store.graph, &named, checked.is_some() || output.is_some())?;
         let mut runs = Vec::new();
-        let mut results = Results::new(output.is_some());
-        for &source in self.runs_from(&sources) {
+        let mut results = self.results(output.is_some());
+        for sources in self.runs_from(&named.sources) {
+            let source = sources[0];
             let mut last = None;
             for _ in 0..args.runs {
+                // A result in the engine's memory gives the memory back to the next run.
+                drop(last.take());
                 interrupt.doing("running kernels");
                 let (mut run, outcome) = {
                     let _stop = interrupt.stops(&engine);
-                    self.once(&mut runner, &store, shape, source)?
+                    self.once(&mut runner, &store, shape, sources)?
                 };
                 if args.verbose {
                     outcome.steps(shape.ids(), &text)?;
@@ -237,10 +261,10 @@ impl Job {
                 if let Some(csr) = checked {
                     let started = Instant::now();
                     interrupt.doing("checking the result");
-                    self.verify(csr, source, &outcome)?;
+                    self.verify(csr, source, &named, &outcome)?;
                     if let (Some(exact), Outcome::Sssp(result)) = (exact, &outcome) {
-                        let found = distances(&result.distance);
-                        right(verify::sssp_of_exact_weights(csr, exact, source.unwrap_or_default(), found))?;
+                        let (search, found) = (self.search(source, &named), distances(&result.distance));
+                        right(verify::sssp_of_exact_weights(csr, exact, search, found))?;
                         run.weight_tolerance = Some(verify::ROUNDED_WEIGHTS_TOLERANCE);
                     }
                     run.verification_ns = nanoseconds(started.elapsed());
@@ -251,9 +275,9 @@ impl Job {
                 runs.push(run);
             }
             if let Some((prefix, outcome)) = last {
-                let highlights = Highlights::of(&outcome, shape.ids(), source, args.top);
+                let highlights = self.highlights(&outcome, shape.ids(), source, &named);
                 text.line(format_args!("{prefix}{highlights}"))?;
-                results.add(highlights, outcome);
+                results.add(highlights, outcome)?;
             }
         }
         let summary = if runs.len() > 1 { Summary::of(&runs) } else { None };
@@ -349,7 +373,7 @@ impl Job {
                 .precision(precision)
                 // The check of the results uses the values of the file.
                 .exact_weights(weights == WeightMode::Input && !args.no_verify)
-                .keep_self_loops(matches!(self.algorithm, Algorithm::PageRank(_)))
+                .keep_self_loops(matches!(self.algorithm, Algorithm::PageRank(..)))
                 .seed(args.seed)
                 .memory(args.memory.map(|bytes| bytes.0))
                 .progress(Some(&advance)),
@@ -359,78 +383,38 @@ impl Job {
         }
         // Searches then visit well-connected neighbours first and read the fewest edges. Triangles are found among the
         // first neighbours of each list.
-        if !matches!(self.algorithm, Algorithm::PageRank(_) | Algorithm::Sssp(..)) {
+        if !matches!(self.algorithm, Algorithm::PageRank(..) | Algorithm::Sssp(..)) {
             hub::order_by_degree(&mut loaded.csr);
         }
         Ok(loaded)
     }
 
-    /// Returns the source vertices. Algorithms without a source get one `None`.
-    ///
-    /// # Errors
-    /// [`Failure::Error`] if the graph lacks a vertex that `--source` names, or has no edges to draw a source from.
-    pub fn sources(&self, csr: &dyn GraphShape) -> Result<Vec<Option<u64>>, Failure> {
-        if !matches!(self.algorithm, Algorithm::Betweenness { .. } | Algorithm::Bfs | Algorithm::Sssp(..)) {
-            return Ok(vec![None]);
-        }
-        if matches!(self.algorithm, Algorithm::Betweenness { all: true }) {
-            return Ok((0..csr.vertices()).map(Some).collect());
-        }
-        if self.sources.source.is_empty() {
-            // GAP's benchmark of betweenness centrality takes four sources.
-            let usual = if matches!(self.algorithm, Algorithm::Betweenness { .. }) { 4 } else { 1 };
-            let count = self.sources.sources.unwrap_or(usual) as usize;
-            let picked = teps::pick_sources(csr, count, self.graph.seed);
-            if picked.is_empty() {
-                let (input, vertices) = (self.graph.input.display(), grouped(csr.vertices()));
-                return Err(Failure::Error(format!(
-                    "{input}: its {vertices} vertices have no edges, so no source can be chosen; name one with --source"
-                )));
-            }
-            return Ok(picked.into_iter().map(Some).collect());
-        }
-        let vertex = |id: &String| {
-            csr.ids().vertex(id.as_str()).map(Some).ok_or_else(|| {
-                let range = match csr.ids().bounds() {
-                    Some((low, high)) if csr.ids().names().is_some() => format!("its names go from {low} to {high}"),
-                    Some((low, high)) => format!("its identifiers are whole numbers from {low} to {high}"),
-                    None => "it has no vertices".to_owned(),
-                };
-                Failure::Error(format!("--source {id}: {} has no such vertex; {range}", self.graph.input.display()))
-            })
-        };
-        self.sources.named().map(vertex).collect()
-    }
-
-    /// Returns the sources from which a run of its own starts. Betweenness centrality takes all in one run.
-    fn runs_from<'a>(&self, sources: &'a [Option<u64>]) -> &'a [Option<u64>] {
-        if matches!(self.algorithm, Algorithm::Betweenness { .. }) { &[None] } else { sources }
-    }
-
-    /// Warns about each vertex of `--source` without outgoing edges.
-    pub fn warn(&self, csr: &dyn GraphShape, sources: &[Option<u64>]) {
-        let named = if self.sources.source.is_empty() { &[] } else { sources };
-        for source in named.iter().flatten().filter(|v| csr.degree(**v) == 0) {
-            let why = if csr.directed() { "no edge leaves the vertex" } else { "the vertex has no edges" };
-            let id = csr.ids().id(*source);
-            output::warn(format_args!("--source {id}: {why}, so the search reaches no other vertex"));
-        }
-    }
-
     /// Returns the source as the prefix of a result line; empty if the user named exactly one source.
     pub fn prefix(&self, run: &GraphRun) -> String {
+        if let Some(sources) = &run.sources {
+            return format!("{}  ", counted(sources.len(), "source", "sources"));
+        }
         let said = self.sources.named().count() == 1;
         run.source.as_ref().filter(|_| !said).map_or_else(String::new, |s| format!("source {s}  "))
+    }
+
+    /// Returns the sources of each run. Betweenness centrality takes all in one run, which has them already.
+    fn runs_from<'a>(&self, sources: &'a [Option<u64>]) -> Chunks<'a, Option<u64>> {
+        match self.algorithm {
+            Algorithm::Betweenness { .. } => [None].chunks(1),
+            Algorithm::Bfs { together: true, .. } => sources.chunks(MOST_SEARCHES),
+            _ => sources.chunks(1),
+        }
     }
 
     fn needs(&self) -> PlacementOptions {
         match &self.algorithm {
             Algorithm::Betweenness { .. } => PlacementOptions::BETWEENNESS,
-            Algorithm::Bfs => PlacementOptions::BFS,
+            Algorithm::Bfs { .. } => PlacementOptions::BFS,
             Algorithm::Cdlp(_) => PlacementOptions::CDLP,
             Algorithm::Components(options) if options.strong => PlacementOptions::STRONG_COMPONENTS,
             Algorithm::Components(_) => PlacementOptions::COMPONENTS,
-            Algorithm::PageRank(_) => PlacementOptions::PAGERANK,
+            Algorithm::PageRank(..) => PlacementOptions::PAGERANK,
             Algorithm::Triangles => PlacementOptions::TRIANGLES,
             Algorithm::Clustering => PlacementOptions::CLUSTERING,
             Algorithm::Cores => PlacementOptions::CORES,
@@ -438,19 +422,38 @@ impl Job {
         }
     }
 
-    fn runner(&self, graph: &GraphOnEngine, sources: &[Option<u64>]) -> Result<Runner, Failure> {
+    /// Returns the options of breadth-first searches.
+    pub fn bfs_options(&self, named: &Vertices) -> BfsOptions {
+        let max_depth = match self.algorithm {
+            Algorithm::Bfs { max_depth, .. } => max_depth,
+            _ => None,
+        };
+        BfsOptions::default().target(named.target).max_depth(max_depth)
+    }
+
+    /// Returns an algorithm with its memory. `reads_depths` is true if depths of several searches are checked or written.
+    fn runner(&self, graph: &GraphOnEngine, named: &Vertices, reads_depths: bool) -> Result<Runner, Failure> {
         Ok(match &self.algorithm {
             Algorithm::Betweenness { .. } => {
-                Runner::Betweenness(Betweenness::new(graph)?, sources.iter().flatten().copied().collect())
+                Runner::Betweenness(Betweenness::new(graph)?, named.sources.iter().flatten().copied().collect())
             }
-            Algorithm::Bfs => Runner::Bfs(Bfs::new(graph, &BfsOptions::default())?),
+            Algorithm::Bfs { max_depth, together: true } => {
+                let options = MultiBfsOptions::default().depths(reads_depths).max_depth(*max_depth);
+                Runner::MultiBfs(MultiBfs::new(graph, &options)?)
+            }
+            Algorithm::Bfs { .. } => Runner::Bfs(Bfs::new(graph, &self.bfs_options(named))?),
             Algorithm::Cdlp(options) => Runner::Cdlp(Cdlp::new(graph, options)?),
             Algorithm::Components(options) => Runner::Components(Components::new(graph, options)?),
-            Algorithm::PageRank(options) => Runner::PageRank(PageRank::new(graph, options)?),
+            Algorithm::PageRank(options, _) => {
+                let options = options.clone().personalization(named.personalization());
+                Runner::PageRank(PageRank::new(graph, &options)?)
+            }
             Algorithm::Triangles => Runner::Triangles(Triangles::new(graph)?),
             Algorithm::Clustering => Runner::Clustering(Clustering::new(graph)?),
             Algorithm::Cores => Runner::Cores(Cores::new(graph)?),
-            Algorithm::Sssp(options, _) => Runner::Sssp(Sssp::new(graph, options)?),
+            Algorithm::Sssp(options, _) => {
+                Runner::Sssp(Box::new(Sssp::new(graph, &options.clone().target(named.target))?))
+            }
         })
     }
 }
@@ -462,16 +465,27 @@ impl Job {
         runner: &mut Runner,
         store: &Store,
         shape: &dyn GraphShape,
-        source: Option<u64>,
+        sources: &[Option<u64>],
     ) -> Result<(GraphRun, Outcome), Failure> {
         if !self.graph.warm {
             store.graph.cool()?;
         }
         let before = store.graph.stats()?;
+        let source = sources[0];
         let start = source.unwrap_or_default();
         let outcome = match runner {
             Runner::Betweenness(bc, sources) => bc.run(sources).map(Outcome::Betweenness),
             Runner::Bfs(bfs) => bfs.run(start).map(Outcome::Bfs),
+            Runner::MultiBfs(searches) => {
+                let sources: Vec<u64> = sources.iter().flatten().copied().collect();
+                let found = searches.run_on_device(&sources).map_err(|e| match e {
+                    e @ GraphError::Depths { .. } => {
+                        Failure::Error(format!("{e}: with fewer --sources, or with --no-verify and without --out"))
+                    }
+                    e => store.explain(e),
+                })?;
+                Ok(Outcome::MultiBfs(Batch::new(sources, found)?))
+            }
             Runner::Cdlp(cdlp) => cdlp.run().map(Outcome::Cdlp),
             Runner::Components(components) => components.run().map(Outcome::Components),
             Runner::PageRank(pagerank) => pagerank.run().map(Outcome::PageRank),
@@ -486,7 +500,7 @@ impl Job {
         if self.is_strong(shape.directed()) {
             run.rules = "Tarjan's algorithm";
         }
-        run.source = source.map(|v| shape.ids().id(v).into_owned());
+        run.source = source.filter(|_| run.sources.is_none()).map(|v| shape.ids().id(v).into_owned());
         if let (Some(before), Some(after)) = (before, after) {
             let stored = if shape.directed() { run.traversed_edges } else { 2 * run.traversed_edges };
             let pages = store.storage.as_ref().map_or(0, |s| s.pages);
@@ -499,29 +513,34 @@ impl Job {
     ///
     /// # Errors
     /// [`Failure::Error`] if the result is wrong, or if PageRank's ranks did not converge.
-    pub fn verify(&self, csr: &Csr, source: Option<u64>, outcome: &Outcome) -> Result<(), Failure> {
-        let source = source.unwrap_or_default();
+    pub fn verify(&self, csr: &Csr, source: Option<u64>, named: &Vertices, outcome: &Outcome) -> Result<(), Failure> {
+        let search = self.search(source, named);
         let wrong = match outcome {
             Outcome::Betweenness(r) => {
                 let sources: Vec<u64> = r.sources.iter().map(|s| s.source).collect();
                 verify::betweenness(csr, &sources, &r.score)
             }
             Outcome::Bfs(r) => match &r.parent {
-                Some(parents) => verify::bfs_parents(csr, source, &r.depth, parents),
-                None => verify::bfs(csr, source, &r.depth),
+                Some(parents) => verify::bfs_parents(csr, search, &r.depth, parents),
+                None => verify::bfs(csr, search, &r.depth),
             },
+            Outcome::MultiBfs(batch) => {
+                batch.check(|source, depths| verify::bfs(csr, verify::Search { source, ..search }, depths))?
+            }
             Outcome::Cdlp(r) => {
                 let Algorithm::Cdlp(options) = &self.algorithm else { return Ok(()) };
-                let inward = csr.directed().then(|| csr.transpose());
-                verify::cdlp(csr, inward.as_ref(), options.iterations, &r.label)
+                verify::cdlp(csr, inward(csr).as_ref(), options.iterations, &r.label)
             }
             Outcome::Components(r) if self.is_strong(csr.directed()) => verify::strong_components(csr, &r.label),
             Outcome::Components(r) => verify::components(csr, &r.label),
-            Outcome::PageRank(r) => self.verify_ranks(csr, r)?,
+            Outcome::PageRank(r) => self.verify_ranks(csr, r, &named.personalization())?,
             Outcome::Triangles(r) => verify::triangles(csr, &r.triangles, r.total),
             Outcome::Clustering(r) => verify::clustering(csr, inward(csr).as_ref(), &r.coefficient),
             Outcome::Cores(r) => verify::cores(csr, inward(csr).as_ref(), &r.core),
-            Outcome::Sssp(r) => verify::sssp(csr, source, distances(&r.distance)),
+            Outcome::Sssp(r) => match &r.parent {
+                Some(parents) => verify::sssp_parents(csr, search, distances(&r.distance), parents),
+                None => verify::sssp(csr, search, distances(&r.distance)),
+            },
         };
         right(wrong)
     }
@@ -531,8 +550,37 @@ impl Job {
         directed && matches!(&self.algorithm, Algorithm::Components(options) if options.strong)
     }
 
-    fn verify_ranks(&self, csr: &Csr, result: &PageRankResult) -> Result<Result<(), VerifyError>, Failure> {
-        let Algorithm::PageRank(options) = &self.algorithm else { return Ok(Ok(())) };
+    /// Returns the search from a source, as the check takes it.
+    fn search(&self, source: Option<u64>, named: &Vertices) -> verify::Search {
+        let limit = match &self.algorithm {
+            Algorithm::Bfs { max_depth, .. } => max_depth.map(f64::from),
+            Algorithm::Sssp(options, _) => options.max_distance,
+            _ => None,
+        };
+        verify::Search { source: source.unwrap_or_default(), target: named.target, limit }
+    }
+
+    /// Returns an empty collection of results, which keeps values, and parents if they are to be written.
+    pub fn results(&self, keeps_values: bool) -> Results {
+        Results::new(keeps_values, self.paths.parents)
+    }
+
+    /// Computes the highlights from a result.
+    pub fn highlights(&self, outcome: &Outcome, ids: &Ids, source: Option<u64>, named: &Vertices) -> Highlights {
+        let highlights = Highlights::of(outcome, ids, source, self.graph.top);
+        match named.target {
+            Some(target) => highlights.to(target, self.paths.path.is_some(), outcome, ids),
+            None => highlights,
+        }
+    }
+
+    fn verify_ranks(
+        &self,
+        csr: &Csr,
+        result: &PageRankResult,
+        personalization: &[(u64, f64)],
+    ) -> Result<Result<(), VerifyError>, Failure> {
+        let Algorithm::PageRank(options, _) = &self.algorithm else { return Ok(Ok(())) };
         let inward = inward(csr);
         let last = result.iterations.last().map_or(0.0, |i| i.change);
         match options.tolerance {
@@ -541,11 +589,11 @@ impl Job {
                 result.iterations.len()
             ))),
             Some(tolerance) => {
-                let rule = verify::PageRank { damping: options.damping, tolerance };
+                let rule = verify::PageRank { damping: options.damping, tolerance, personalization };
                 Ok(verify::pagerank(csr, inward.as_ref(), rule, &result.rank))
             }
             None => {
-                let rule = verify::PageRank { damping: options.damping, ..Default::default() };
+                let rule = verify::PageRank { damping: options.damping, personalization, ..Default::default() };
                 Ok(verify::pagerank_after(csr, inward.as_ref(), rule, options.iterations, &result.rank))
             }
         }

@@ -2,18 +2,67 @@
 
 use crate::output::{Failure, Text};
 use crate::workloads::graph::{GraphRun, seconds};
-use warpbell::graph::output::Values;
-use warpbell::graph::verify;
+use serde::Serialize;
+use std::fmt;
+use warpbell::graph::output::{Values, Written};
+use warpbell::graph::verify::{self, VerifyError};
 use warpbell::graph::{
     BetweennessResult, BfsResult, CdlpResult, ClusteringResult, ComponentsResult, CoresResult, Distances, GraphShape,
-    Ids, PageRankResult, SsspResult, TrianglesResult, UNREACHED, teps,
+    Ids, MultiBfsOnEngine, PageRankResult, SsspResult, TrianglesResult, UNREACHED, VertexName, teps,
 };
 use warpbell::units::{Bytes, grouped, real};
+
+/// Result of searches from several sources at once.
+pub struct Batch {
+    /// Sources, as numbers from 0.
+    pub sources: Vec<u64>,
+    /// Number of vertices that each search reached.
+    pub reached: Vec<u64>,
+    /// Searches that reach each vertex.
+    masks: Vec<u64>,
+    pub found: MultiBfsOnEngine,
+    /// Depths of each search, if they are to be written.
+    depths: Vec<Vec<u32>>,
+}
+
+impl Batch {
+    /// Takes the result of the searches from `sources`.
+    ///
+    /// # Errors
+    /// [`Failure::Error`] if the engine's memory cannot be read.
+    pub fn new(sources: Vec<u64>, found: MultiBfsOnEngine) -> Result<Self, Failure> {
+        Ok(Self { sources, reached: found.reached()?, masks: found.masks()?, found, depths: Vec::new() })
+    }
+
+    /// Checks the depths of each search by `check`, which takes its source. Copies those of one search at a time.
+    ///
+    /// # Errors
+    /// The first error of `check`; [`Failure::Error`] if the engine's memory cannot be read.
+    pub fn check(
+        &self,
+        check: impl Fn(u64, &[u32]) -> Result<(), VerifyError>,
+    ) -> Result<Result<(), VerifyError>, Failure> {
+        for (search, source) in self.sources.iter().enumerate() {
+            if let Err(e) = check(*source, &self.found.depths_of(search)?) {
+                return Ok(Err(e));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Returns the edges that all searches traversed, by Graph500's rule for each.
+    fn traversed_edges(&self, csr: &dyn GraphShape) -> u64 {
+        (0..self.sources.len())
+            .map(|search| teps::traversed_edges(csr, |v| self.masks[v as usize] >> search & 1 == 1))
+            .sum()
+    }
+}
 
 /// Result of an algorithm.
 pub enum Outcome {
     Betweenness(BetweennessResult),
     Bfs(BfsResult),
+    MultiBfs(Batch),
     Cdlp(CdlpResult),
     Components(ComponentsResult),
     PageRank(PageRankResult),
@@ -33,10 +82,20 @@ impl Outcome {
                 GraphRun::new(r.elapsed, edges, (r.sources.len(), "sources"))
             }
             Self::Bfs(r) => {
-                let edges = teps::traversed_edges(csr, |v| r.depth[v as usize] != UNREACHED);
+                // Each level reads the edges of the vertices of the level before. A search that was ended has not read
+                // those of its last vertices.
+                let edges = teps::traversed_edges(csr, |v| (r.depth[v as usize] as usize) < r.levels.len());
                 // The last level finds no vertices and is not counted.
                 let levels = r.levels.iter().filter(|l| l.found > 0).count();
                 GraphRun { reached: Some(r.reached), ..GraphRun::new(r.elapsed, edges, (levels, "levels")) }
+            }
+            Self::MultiBfs(batch) => {
+                let levels = batch.found.levels.iter().filter(|l| l.found > 0).count();
+                GraphRun {
+                    reached: Some(batch.reached.iter().sum()),
+                    sources: Some(batch.sources.iter().map(|v| csr.ids().id(*v).into_owned()).collect()),
+                    ..GraphRun::new(batch.found.elapsed, batch.traversed_edges(csr), (levels, "levels"))
+                }
             }
             Self::Cdlp(r) => GraphRun {
                 communities: Some(r.communities),
@@ -84,19 +143,44 @@ impl Outcome {
         }
     }
 
-    /// Returns the result without what is not written: the parents of a search.
+    /// Returns the result without the parents of a search.
     pub fn without_parents(mut self) -> Self {
-        if let Self::Bfs(r) = &mut self {
-            r.parent = None;
+        match &mut self {
+            Self::Bfs(r) => r.parent = None,
+            Self::Sssp(r) => r.parent = None,
+            _ => {}
         }
         self
     }
 
-    /// Returns the result: one value for each vertex.
-    pub fn values(&self) -> Values<'_> {
-        match self {
+    /// Copies what is written and is not in the host's memory yet.
+    ///
+    /// # Errors
+    /// [`Failure::Error`] if the engine's memory cannot be read.
+    pub fn in_host(mut self) -> Result<Self, Failure> {
+        if let Self::MultiBfs(batch) = &mut self {
+            let found = &mut batch.found;
+            batch.depths = (0..found.depth.len()).map(|search| found.depths_of(search)).collect::<Result<_, _>>()?;
+            // The next searches use the memory again.
+            found.depth.clear();
+        }
+        Ok(self)
+    }
+
+    /// Returns the results to be written: one value for each vertex, with the source if there is one.
+    pub fn written<'a>(&'a self, source: Option<&VertexName<'a>>, ids: &'a Ids) -> Vec<Written<'a>> {
+        let values = match self {
             Self::Betweenness(r) => Values::Scores(&r.score),
             Self::Bfs(r) => Values::Depths(&r.depth),
+            Self::MultiBfs(batch) => {
+                let each = batch.sources.iter().zip(&batch.depths);
+                let written = |(v, depth): (&u64, &'a Vec<u32>)| Written {
+                    source: Some(ids.id(*v)),
+                    values: Values::Depths(depth),
+                    parents: None,
+                };
+                return each.map(written).collect();
+            }
             Self::Cdlp(r) => Values::Labels(&r.label),
             Self::Components(r) => Values::WideComponents(&r.label),
             Self::PageRank(r) => Values::Ranks64(&r.rank),
@@ -104,6 +188,37 @@ impl Outcome {
             Self::Clustering(r) => Values::Coefficients(&r.coefficient),
             Self::Cores(r) => Values::Cores(&r.core),
             Self::Sssp(r) => Values::Distances(distances(&r.distance)),
+        };
+        vec![Written { source: source.cloned(), values, parents: self.parents() }]
+    }
+
+    /// Returns the number of the vertex before each vertex on a path from the source, if the result has parents.
+    pub fn parents(&self) -> Option<&[u64]> {
+        match self {
+            Self::Bfs(r) => r.parent.as_deref(),
+            Self::Sssp(r) => r.parent.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// Returns the length of a shortest path to a vertex, or `None` if the search did not reach the vertex.
+    pub fn length(&self, target: u64) -> Option<Length> {
+        match self {
+            Self::Bfs(r) => Some(r.depth[target as usize]).filter(|d| *d != UNREACHED).map(|d| Length::Whole(d.into())),
+            Self::Sssp(r) => distances(&r.distance).real(target as usize).map(|real| match &r.distance {
+                Distances::Integer(d) => Length::Whole(d[target as usize]),
+                Distances::Real(_) => Length::Real(real),
+            }),
+            _ => None,
+        }
+    }
+
+    /// Returns the vertices of a shortest path to a vertex, if the search reached the vertex and has parents.
+    pub fn path(&self, target: u64) -> Option<Vec<u64>> {
+        match self {
+            Self::Bfs(r) => r.path_to(target),
+            Self::Sssp(r) => r.path_to(target),
+            _ => None,
         }
     }
 
@@ -122,7 +237,8 @@ impl Outcome {
                     seconds(s.elapsed)
                 ))
             }),
-            Self::Bfs(r) => r.levels.iter().try_for_each(|l| {
+            Self::Bfs(BfsResult { levels, .. })
+            | Self::MultiBfs(Batch { found: MultiBfsOnEngine { levels, .. }, .. }) => levels.iter().try_for_each(|l| {
                 let (found, scanned) = (grouped(l.found), grouped(l.scanned));
                 let put = l.put_bytes.map_or_else(String::new, |b| format!("   exchanged {}", Bytes(b)));
                 text.line(format_args!(
@@ -186,6 +302,23 @@ impl Outcome {
                     seconds(b.elapsed)
                 ))
             }),
+        }
+    }
+}
+
+/// Length of a path.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[serde(untagged)]
+pub enum Length {
+    Whole(u64),
+    Real(f64),
+}
+
+impl fmt::Display for Length {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(length) => f.write_str(&grouped(*length)),
+            Self::Real(length) => f.write_str(&real(*length)),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::subject::Described;
 use super::{Algorithm, Job};
-use crate::args::{Edges, GraphArgs};
+use crate::args::{Edges, GraphArgs, SourceList};
 use crate::interrupt::Interrupt;
 use crate::output::{Failure, Text};
 use crate::workloads::report::nanoseconds;
@@ -186,27 +186,44 @@ impl Job {
             "verify": !args.no_verify,
             "deadline_ns": nanoseconds(args.engine.deadline),
         });
-        match &self.algorithm {
-            Algorithm::Betweenness { all } => config["all_sources"] = json!(all),
-            Algorithm::Bfs | Algorithm::Triangles | Algorithm::Clustering | Algorithm::Cores => {}
-            Algorithm::Components(options) => config["strong"] = json!(options.strong),
-            Algorithm::Cdlp(options) => config["iterations_at_most"] = json!(options.iterations),
-            Algorithm::PageRank(options) => {
-                config["damping"] = json!(options.damping);
-                config["tolerance"] = json!(options.tolerance);
-                config["iterations_at_most"] = json!(options.iterations);
-            }
-            Algorithm::Sssp(options, weights) => {
-                config["delta"] = json!(options.delta);
-                config["weights"] = json!(weights.weights);
-                config["weights_type"] = json!(weights.weights_type);
-            }
-        }
+        self.describe_search(&mut config);
         if let Some(s) = &store.storage {
             config["warm"] = json!(args.warm);
             config["page_bytes"] = json!(s.cache.page_bytes());
             config["cache_bytes"] = json!(s.cache.bytes());
         }
         config
+    }
+
+    /// Adds the options of the algorithm, which do not depend on the place of the edges.
+    pub fn describe_search(&self, config: &mut serde_json::Value) {
+        match &self.algorithm {
+            Algorithm::Bfs { max_depth, together } => {
+                config["max_depth"] = json!(max_depth);
+                config["together"] = json!(together);
+            }
+            Algorithm::Triangles | Algorithm::Clustering | Algorithm::Cores => {}
+            Algorithm::Betweenness { all } => config["all_sources"] = json!(all),
+            Algorithm::Components(options) => config["strong"] = json!(options.strong),
+            Algorithm::Cdlp(options) => config["iterations_at_most"] = json!(options.iterations),
+            Algorithm::PageRank(options, personalize) => {
+                config["damping"] = json!(options.damping);
+                config["tolerance"] = json!(options.tolerance);
+                config["iterations_at_most"] = json!(options.iterations);
+                if !personalize.is_empty() {
+                    config["personalize"] = json!(personalize.iter().flat_map(SourceList::iter).collect::<Vec<_>>());
+                }
+            }
+            Algorithm::Sssp(options, weights) => {
+                config["delta"] = json!(options.delta);
+                config["max_distance"] = json!(options.max_distance);
+                config["parents"] = json!(options.parents);
+                config["weights"] = json!(weights.weights);
+                config["weights_type"] = json!(weights.weights_type);
+            }
+        }
+        if let Some((_, end)) = self.paths.end() {
+            config["target"] = json!(end);
+        }
     }
 }

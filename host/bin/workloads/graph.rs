@@ -83,6 +83,10 @@ pub struct GraphRun {
     /// Identifier of the source vertex in the input.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<VertexName<'static>>,
+    /// Identifiers of the sources of several searches at once. `reached` and `traversed_edges` are then sums over the
+    /// searches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sources: Option<Vec<VertexName<'static>>>,
     /// Time from the first launch until the result is in kernel memory, in nanoseconds.
     pub elapsed_ns: u64,
     /// Edges of the traversed part, each counted once (Graph500, "Performance metrics").
@@ -140,6 +144,7 @@ impl GraphRun {
         let seconds = elapsed.as_secs_f64();
         Self {
             source: None,
+            sources: None,
             elapsed_ns: nanoseconds(elapsed),
             traversed_edges,
             teps: if seconds > 0.0 { traversed_edges as f64 / seconds } else { 0.0 },

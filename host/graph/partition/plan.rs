@@ -197,6 +197,11 @@ impl Assignment {
         self.whole.slot_of_rank(self.rank.get(vertex as usize))
     }
 
+    /// Returns the PE that owns a vertex, and the vertex's number within that PE.
+    pub(super) fn place(&self, vertex: u64) -> (usize, u64) {
+        self.whole.place(self.rank.get(vertex as usize))
+    }
+
     fn vertex(&self, pe: usize, local: u64) -> u64 {
         self.order.get(self.whole.rank(pe, local) as usize)
     }
@@ -205,7 +210,7 @@ impl Assignment {
     pub(super) fn gather<T: Copy + Send + Sync>(&self, parts: &[Vec<T>]) -> Vec<T> {
         let whole = &self.whole;
         let value = |v: usize| {
-            let (pe, local) = whole.place(self.rank.get(v));
+            let (pe, local) = self.place(v as u64);
             parts[pe][local as usize]
         };
         parallel::map(whole.vertices as usize, value)

@@ -152,16 +152,16 @@ impl PartitionedBfs {
     /// Searches from `source`, a vertex number of the graph that was partitioned. Collective.
     ///
     /// # Errors
-    /// * [`GraphError::NoSuchVertex`] if the graph has no such vertex; [`GraphError::OutOfStep`] after a search that
-    ///   failed.
+    /// * [`GraphError::NoSuchVertex`] if the source or the target is not a vertex; [`GraphError::OutOfStep`] after a search
+    ///   that failed.
     /// * [`GraphError::OtherPe`] if another PE failed; [`GraphError::Shmem`] if a PE did not come to a barrier.
     /// * [`GraphError::Run`], [`GraphError::Corrupt`], [`GraphError::Engine`], [`GraphError::Memory`] and
     ///   [`GraphError::Storage`] as for [`Bfs::run`](crate::graph::Bfs::run).
     pub fn run(&mut self, source: u64) -> Result<PartitionedBfsResult, GraphError> {
         let graph = self.graph.clone();
         let vertices = graph.assignment.whole.vertices;
-        if source >= vertices {
-            return Err(GraphError::NoSuchVertex { source_vertex: source, vertices });
+        if let Some(v) = [Some(source), self.options.target].into_iter().flatten().find(|v| *v >= vertices) {
+            return Err(GraphError::NoSuchVertex { source_vertex: v, vertices });
         }
         if self.failed {
             return Err(GraphError::OutOfStep);
@@ -289,7 +289,10 @@ impl<'s, 'g> Search<'s, 'g> {
         self.own_items = start.own_items;
         let (mut items, mut degrees, mut frontier) = (start.sum[ITEMS], start.sum[DEGREES], 1);
         let (mut unexplored, mut bottom_up) = (whole.arcs, false);
-        for level in 1..UNREACHED {
+        for level in 1..=self.on.options.max_depth.unwrap_or(UNREACHED - 1) {
+            if self.has_reached_target()? {
+                break;
+            }
             let before = if self.on.options.trace_io { self.graph.part.stats()? } else { None };
             let (started, put_before) = (Instant::now(), self.put_bytes);
             let queued = !bottom_up;
@@ -342,6 +345,15 @@ impl<'s, 'g> Search<'s, 'g> {
             }
         }
         Ok(())
+    }
+
+    /// Returns true on all PEs if the owner of the target has reached it. Collective if there is a target.
+    fn has_reached_target(&self) -> Result<bool, GraphError> {
+        let Some(target) = self.on.options.target else { return Ok(false) };
+        let world = &self.graph.world;
+        let (pe, own) = self.graph.assignment.place(target);
+        let reached = pe == world.my_pe() && self.on.shared.depth.get(own as usize, 1, pe)? != [UNREACHED];
+        Ok(world.allgather(if reached { b"reached" } else { b"" })?.iter().any(|word| !word.is_empty()))
     }
 
     fn top_down(&mut self, level: u32, resume: bool) -> Result<Report, GraphError> {

@@ -97,6 +97,36 @@ fn depths_and_parents_are_those_of_a_serial_search() {
 }
 
 #[test]
+fn all_pes_end_at_the_target_or_the_depth() {
+    let csr = Csr::from_edges(3000, &skewed(3000, 6000, 12), CsrOptions::default()).unwrap();
+    for (pes, alpha) in [(1, 40), (3, 0), (4, u64::MAX)] {
+        let plan = PartitionPlan::new(&csr, pes, true);
+        for source in sources(&csr) {
+            let all = serial_depths(&csr, source);
+            for (target, max_depth) in [(source, None), (2999, None), (1, Some(2)), (77, Some(1))] {
+                let search = BfsOptions::default().alpha(alpha).target(Some(target)).max_depth(max_depth);
+                let way = PartitionedBfsOptions::default().search(search);
+                let results = search_all(&plan, &way, &[source], |_, _| Placement::Gpu);
+                let last = all[target as usize].min(max_depth.unwrap_or(UNREACHED - 1));
+                let expected: Vec<u32> = all.iter().map(|d| if *d > last { UNREACHED } else { *d }).collect();
+                assert_eq!(results[0].0.depth, expected, "{source} to {target} on {pes} PEs");
+                let search = verify::Search { source, target: Some(target), limit: max_depth.map(f64::from) };
+                verify::bfs_parents(&csr, search, &expected, results[0].0.parent.as_ref().unwrap()).unwrap();
+            }
+        }
+    }
+    let plan = PartitionPlan::new(&csr, 2, true);
+    let way = PartitionedBfsOptions::default().search(BfsOptions::default().target(Some(3000)));
+    for error in on_pes(&plan, 1, |world| {
+        let part = plan.part(world.my_pe());
+        let graph = PartitionedGraph::place(&world, &plan, &part, Placement::Gpu).unwrap();
+        PartitionedBfs::new(&graph, &way).unwrap().run(0).unwrap_err().to_string()
+    }) {
+        assert_eq!(error, "vertex 3000 does not exist: the graph has 3000 vertices, numbered from 0");
+    }
+}
+
+#[test]
 fn edges_on_each_pes_own_volume() {
     for (i, shape) in shapes().iter().filter(|s| s.csr.vertices() > 1000).enumerate() {
         let csr = &shape.csr;

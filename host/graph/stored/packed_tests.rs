@@ -3,8 +3,9 @@
 use super::tests::{graph, loaded, name, open, volume};
 use super::*;
 use crate::graph::{
-    BfsOptions, CdlpOptions, ComponentsOptions, Csr, CsrOptions, Distances, GraphOnEngine, PageRankOptions, Placement,
-    PlacementOptions, SsspOptions, betweenness, bfs, cdlp, clustering, components, cores, pagerank, sssp, triangles,
+    Bfs, BfsOptions, CdlpOptions, ComponentsOptions, Csr, CsrOptions, Distances, GraphOnEngine, MultiBfs,
+    MultiBfsOptions, PageRankOptions, Placement, PlacementOptions, Sssp, SsspOptions, betweenness, bfs, cdlp,
+    clustering, components, cores, pagerank, sssp, triangles, verify,
 };
 use crate::storage::Cache;
 use proptest::prelude::*;
@@ -67,6 +68,13 @@ fn compare(csr: &Csr, form: ListForm, sources: &[u64]) {
         }
         let found = pagerank(&packed, &PageRankOptions::default()).unwrap().rank;
         assert!(found.iter().zip(&ranks).all(|(a, b)| (a - b).abs() < 1e-7), "{form:?}");
+        let options =
+            PageRankOptions::default().personalization(sources.iter().map(|v| (*v, 1.0 + *v as f64)).collect());
+        let [found, expected] = [&packed, &plain].map(|graph| pagerank(graph, &options).unwrap().rank);
+        assert!(found.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-7), "personalised, {form:?}");
+        let searches = |graph| MultiBfs::new(graph, &MultiBfsOptions::default()).unwrap().run(sources).unwrap();
+        let (found, expected) = (searches(&packed), searches(&plain));
+        assert_eq!((found.depth, found.reached_by), (expected.depth, expected.reached_by), "{form:?}");
         for &source in sources {
             for alpha in [0, 15, u64::MAX] {
                 let options = BfsOptions { alpha, ..BfsOptions::default() };
@@ -74,13 +82,38 @@ fn compare(csr: &Csr, form: ListForm, sources: &[u64]) {
                     (bfs(&plain, source, &options).unwrap(), bfs(&packed, source, &options).unwrap());
                 assert_eq!(found.depth, expected.depth, "{form:?} from {source}");
                 let parents = found.parent.unwrap();
-                crate::graph::verify::bfs_parents(csr, source, &found.depth, &parents).unwrap();
+                verify::bfs_parents(csr, source, &found.depth, &parents).unwrap();
             }
+            // The ends of the searches, and paths in the engine's memory.
+            let target = sources.iter().copied().find(|v| *v != source);
+            let options = BfsOptions::default().target(target).max_depth(Some(3));
+            let found = Bfs::new(&packed, &options).unwrap().run_on_device(source).unwrap();
+            let path = target.map(|v| found.parent.as_ref().unwrap().path_to(v).unwrap());
+            let found = found.into_host().unwrap();
+            assert_eq!(found.depth, bfs(&plain, source, &options).unwrap().depth, "{form:?} from {source}");
+            assert_eq!(path, target.map(|v| found.path_to(v)));
+            let search = verify::Search { source, target, limit: Some(3.0) };
+            verify::bfs_parents(csr, search, &found.depth, &found.parent.unwrap()).unwrap();
             if weighted {
                 let options = SsspOptions::default();
                 let (expected, found) =
                     (sssp(&plain, source, &options).unwrap(), sssp(&packed, source, &options).unwrap());
                 assert_eq!(numbers(&found.distance), numbers(&expected.distance), "{form:?} from {source}");
+                for (target, max_distance) in [(None, None), (target, None), (target, Some(60.0))] {
+                    let options = SsspOptions::default().parents(true).target(target).max_distance(max_distance);
+                    let found = Sssp::new(&packed, &options).unwrap().run_on_device(source).unwrap();
+                    let path = found.parent.as_ref().unwrap().path_to(target.unwrap_or(source)).unwrap();
+                    let found = found.into_host().unwrap();
+                    assert_eq!(path, found.path_to(target.unwrap_or(source)));
+                    let expected = sssp(&plain, source, &options).unwrap();
+                    assert_eq!(numbers(&found.distance), numbers(&expected.distance), "{form:?} from {source}");
+                    let distances = match &found.distance {
+                        Distances::Integer(d) => verify::Distances::U64(d),
+                        Distances::Real(d) => verify::Distances::F64(d),
+                    };
+                    let search = verify::Search { source, target, limit: max_distance };
+                    verify::sssp_parents(csr, search, distances, &found.parent.unwrap()).unwrap();
+                }
             }
         }
     }
@@ -116,10 +149,10 @@ fn packed_lists_take_less_than_half_of_the_bytes() {
     let csr = "kron:14".parse::<Input>().unwrap().load(&LoadOptions::default()).unwrap().csr;
     let (v, arcs) = (volume("soft:mem:16M"), csr.arcs());
     store(&v, csr.clone(), FORMS[0]);
-    let expected = crate::graph::verify::PageRank::default();
+    let expected = verify::PageRank::default();
     for packed in placed(&v, PlacementOptions::PAGERANK) {
         let found = pagerank(&packed, &PageRankOptions::default()).unwrap();
-        crate::graph::verify::pagerank(&csr, None, expected, &found.rank).unwrap();
+        verify::pagerank(&csr, None, expected, &found.rank).unwrap();
     }
     let bytes = open(&v, "g").unwrap().edge_bytes(&v, PlacementOptions::COMPONENTS).unwrap();
     assert!(bytes * 8 < arcs * 10, "{} bits an arc", 8 * bytes / arcs);

@@ -1,7 +1,7 @@
 //! Verification of breadth-first search: depths and parents.
 
 use super::rules::{self, FAR};
-use super::{Found, ParentFault, VerifyError, check_length, check_source, name};
+use super::{Found, ParentFault, Search, VerifyError, check_length, check_search, check_source, name};
 use crate::graph::csr::{Csr, VertexId, with_neighbours};
 use crate::graph::parallel;
 
@@ -20,22 +20,30 @@ pub fn breadth_first(csr: &Csr, source: u64) -> Result<Vec<u32>, VerifyError> {
     Ok(depths)
 }
 
-/// Checks that `depths` are those of a serial search from `source`, with [`UNREACHED`] for vertices that it does not
-/// reach. All threads check rules that hold for these depths alone. The serial search runs only if a rule
-/// does not hold, and then determines the right depth.
+/// Checks that `depths` are those of a serial search, with [`UNREACHED`] for vertices that it does not reach. All threads
+/// check rules that hold for these depths alone. The serial search runs only if a rule does not hold, and then determines
+/// the right depth.
 ///
 /// # Errors
-/// [`VerifyError::Length`] if there is not one depth for each vertex; [`VerifyError::Source`] if `source` is not a
-/// vertex; [`VerifyError::Depth`] for the first wrong depth.
-pub fn bfs(csr: &Csr, source: u64, depths: &[u32]) -> Result<(), VerifyError> {
+/// [`VerifyError::Length`] if there is not one depth for each vertex; [`VerifyError::Source`] or [`VerifyError::NoSuchVertex`]
+/// if one of the search is not a vertex; [`VerifyError::Depth`] for the first wrong depth.
+pub fn bfs(csr: &Csr, search: impl Into<Search>, depths: &[u32]) -> Result<(), VerifyError> {
+    let search = search.into();
     check_length(csr, depths.len())?;
-    check_source(csr, source)?;
-    let key = |v: usize| if depths[v] == UNREACHED { FAR } else { depths[v].into() };
+    check_search(csr, search)?;
+    let key_of = |depth: u32| if depth == UNREACHED { FAR } else { depth.into() };
+    let key = |v: usize| key_of(depths[v]);
+    let last = |depths: &[u32]| search.last_key(|limit| limit as u64, |v| key_of(depths[v]));
     let one_more = |key: u64, _| key + 1;
-    if with_neighbours!(csr.neighbours(), list => rules::are_shortest(csr, list, source, key, one_more)) {
+    let shortest = with_neighbours!(csr.neighbours(), list => {
+        rules::are_shortest(csr, list, search.source, last(depths), key, one_more)
+    });
+    if shortest {
         return Ok(());
     }
-    let expected = breadth_first(csr, source)?;
+    let mut expected = breadth_first(csr, search.source)?;
+    let last = last(&expected);
+    expected.iter_mut().filter(|depth| key_of(**depth) > last).for_each(|depth| *depth = UNREACHED);
     let Some(v) = parallel::position(depths.len(), |v| depths[v] != expected[v]) else { return Ok(()) };
     let depth = |d: u32| Found((d != UNREACHED).then_some(d));
     Err(VerifyError::Depth { vertex: name(csr, v as u64), found: depth(depths[v]), expected: depth(expected[v]) })
@@ -46,9 +54,16 @@ pub fn bfs(csr: &Csr, source: u64, depths: &[u32]) -> Result<(), VerifyError> {
 ///
 /// # Errors
 /// As for [`bfs`]; also [`VerifyError::Parent`] for the first wrong parent.
-pub fn bfs_parents<P: VertexId>(csr: &Csr, source: u64, depths: &[u32], parents: &[P]) -> Result<(), VerifyError> {
+pub fn bfs_parents<P: VertexId>(
+    csr: &Csr,
+    search: impl Into<Search>,
+    depths: &[u32],
+    parents: &[P],
+) -> Result<(), VerifyError> {
+    let search = search.into();
+    let source = search.source;
     check_length(csr, parents.len())?;
-    bfs(csr, source, depths)?;
+    bfs(csr, search, depths)?;
     let fault = |v: u64| -> Option<ParentFault> {
         let parent = parents[v as usize];
         let depth = depths[v as usize];

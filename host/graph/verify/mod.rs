@@ -16,6 +16,7 @@ mod neighbourhood;
 mod pagerank;
 mod rules;
 mod sssp;
+mod sssp_parents;
 mod strong;
 
 #[cfg(feature = "internals")]
@@ -38,11 +39,44 @@ pub use sssp::{
     sssp_of_exact_weights,
 };
 #[cfg(feature = "internals")]
+pub use sssp_parents::sssp_parents;
+#[cfg(feature = "internals")]
 pub use strong::{strong_components, strongly_connected_components};
 
 use super::csr::Csr;
 use super::names::VertexName;
 use std::fmt;
+
+/// Search whose result is checked. A vertex number converts into a search from that vertex to all others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Search {
+    /// Vertex from which the search starts.
+    pub source: u64,
+    /// Vertex that ends the search: vertices further away than this one must be unreached, if it is reached itself.
+    pub target: Option<u64>,
+    /// Largest depth or distance. Vertices further away must be unreached.
+    pub limit: Option<f64>,
+}
+
+impl From<u64> for Search {
+    fn from(source: u64) -> Self {
+        Self { source, target: None, limit: None }
+    }
+}
+
+impl Search {
+    /// Returns the largest key that a vertex may have. `limit` is the key of the largest distance, and `key` that of a vertex.
+    fn last_key(&self, limit: impl Fn(f64) -> u64, key: impl Fn(usize) -> u64) -> u64 {
+        let target = self.target.map_or(rules::FAR, |v| key(v as usize));
+        self.limit.map_or(rules::FAR, limit).min(target)
+    }
+
+    /// Returns the largest distance that a vertex may have, in real numbers.
+    fn last_distance(&self, distance: &impl Fn(u64) -> Option<f64>) -> f64 {
+        let target = self.target.and_then(distance).unwrap_or(f64::INFINITY);
+        self.limit.unwrap_or(f64::INFINITY).min(target)
+    }
+}
 
 /// A value that a vertex may lack.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -85,6 +119,14 @@ pub enum VerifyError {
         /// Number of vertices.
         vertices: u64,
     },
+    /// A target, or a vertex of a personalization, is not a vertex of the graph.
+    #[error("vertex {vertex} is not below the number of vertices, {vertices}")]
+    NoSuchVertex {
+        /// The vertex, counted from 0.
+        vertex: u64,
+        /// Number of vertices.
+        vertices: u64,
+    },
     /// BFS: a wrong depth.
     #[error("vertex {vertex}: depth {found}, the serial search has {expected}")]
     Depth {
@@ -95,7 +137,7 @@ pub enum VerifyError {
         /// Right depth.
         expected: Found<u32>,
     },
-    /// BFS: a wrong parent.
+    /// BFS and shortest paths: a wrong parent.
     #[error("vertex {vertex}: parent {parent} {reason}")]
     Parent {
         /// Vertex.
@@ -267,6 +309,12 @@ pub enum ParentFault {
     /// No edge leads from the parent to the vertex.
     #[error("has no edge to it")]
     NoEdge,
+    /// The edge from the parent does not give the vertex its distance.
+    #[error("has no edge that gives it its distance")]
+    Distance,
+    /// The parents of the vertex form a circle.
+    #[error("is not on a path from the source: parents lead in a circle")]
+    Circle,
 }
 
 /// Returns the input's identifier of vertex `v`.
@@ -282,4 +330,14 @@ fn check_length(csr: &Csr, found: usize) -> Result<(), VerifyError> {
 fn check_source(csr: &Csr, vertex: u64) -> Result<(), VerifyError> {
     let vertices = csr.vertices();
     if vertex < vertices { Ok(()) } else { Err(VerifyError::Source { vertex, vertices }) }
+}
+
+/// Checks that the source and the target are vertices.
+fn check_search(csr: &Csr, search: Search) -> Result<(), VerifyError> {
+    check_source(csr, search.source)?;
+    let vertices = csr.vertices();
+    match search.target {
+        Some(vertex) if vertex >= vertices => Err(VerifyError::NoSuchVertex { vertex, vertices }),
+        _ => Ok(()),
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! `rank(v) = (1 - d) / V + d * (sum of rank(u) / outdegree(u) over edges u -> v  +  dangling / V)`, where `dangling` is
 //! the rank of all vertices without out-edges. Ranks sum to 1. GAP, LDBC Graphalytics and NetworkX use the same
-//! definition.
+//! definition. With a personalization, NetworkX' definition, shares of its vertices take the place of `1 / V`.
 
 use super::{VerifyError, check_length, name};
 use crate::graph::csr::{Csr, VertexId, with_neighbours};
@@ -14,16 +14,49 @@ const BLOCK: usize = 1 << 14;
 
 /// Parameters of the ranks to check.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PageRank {
+pub struct PageRank<'a> {
     /// Probability to follow an edge, usually 0.85.
     pub damping: f64,
     /// Largest allowed error of the ranks, as the sum of the absolute differences. GAP's is 1e-4.
     pub tolerance: f64,
+    /// Vertices that share what is not passed along edges, with their weights; all vertices alike if empty.
+    pub personalization: &'a [(u64, f64)],
 }
 
-impl Default for PageRank {
+impl Default for PageRank<'_> {
     fn default() -> Self {
-        Self { damping: 0.85, tolerance: 1e-4 }
+        Self { damping: 0.85, tolerance: 1e-4, personalization: &[] }
+    }
+}
+
+/// Shares of the vertices in what is not passed along edges.
+enum Shares {
+    Even(f64),
+    Each(Vec<f64>),
+}
+
+impl Shares {
+    fn new(csr: &Csr, rule: PageRank<'_>) -> Result<Self, VerifyError> {
+        let vertices = csr.vertices();
+        if rule.personalization.is_empty() {
+            return Ok(Self::Even(1.0 / vertices as f64));
+        }
+        let whole: f64 = rule.personalization.iter().map(|named| named.1).sum();
+        let mut shares = vec![0.0; vertices as usize];
+        for &(vertex, weight) in rule.personalization {
+            match shares.get_mut(vertex as usize) {
+                Some(share) => *share += weight / whole,
+                None => return Err(VerifyError::NoSuchVertex { vertex, vertices }),
+            }
+        }
+        Ok(Self::Each(shares))
+    }
+
+    fn of(&self, v: usize) -> f64 {
+        match self {
+            Self::Even(share) => *share,
+            Self::Each(shares) => shares[v],
+        }
     }
 }
 
@@ -34,14 +67,15 @@ impl Default for PageRank {
 /// on one. An undirected graph does not need it.
 ///
 /// # Errors
-/// [`VerifyError::Length`] if there is not one rank for each vertex; [`VerifyError::Rank`], [`VerifyError::RankSum`] or
-/// [`VerifyError::Ranks`] if a check fails.
-pub fn pagerank<R>(csr: &Csr, in_edges: Option<&Csr>, rule: PageRank, ranks: &[R]) -> Result<(), VerifyError>
+/// [`VerifyError::Length`] if there is not one rank for each vertex; [`VerifyError::NoSuchVertex`] if the personalization
+/// names a vertex that does not exist; [`VerifyError::Rank`], [`VerifyError::RankSum`] or [`VerifyError::Ranks`] if a check
+/// fails.
+pub fn pagerank<R>(csr: &Csr, in_edges: Option<&Csr>, rule: PageRank<'_>, ranks: &[R]) -> Result<(), VerifyError>
 where
     R: Copy + Into<f64> + Sync,
 {
     let ranks = checked(csr, rule, ranks)?;
-    let expected = step(csr, in_edges, rule.damping, &ranks);
+    let expected = step(csr, in_edges, rule.damping, &Shares::new(csr, rule)?, &ranks);
     compare(csr, "those after one more step", rule.tolerance, &ranks, &expected)
 }
 
@@ -53,7 +87,7 @@ where
 pub fn pagerank_after<R>(
     csr: &Csr,
     in_edges: Option<&Csr>,
-    rule: PageRank,
+    rule: PageRank<'_>,
     iterations: u32,
     ranks: &[R],
 ) -> Result<(), VerifyError>
@@ -61,21 +95,30 @@ where
     R: Copy + Into<f64> + Sync,
 {
     let ranks = checked(csr, rule, ranks)?;
-    let expected = pagerank_reference(csr, in_edges, rule.damping, iterations);
+    let expected = pagerank_reference(csr, in_edges, rule, iterations)?;
     compare(csr, "those of the serial iterations", rule.tolerance, &ranks, &expected)
 }
 
 /// Returns the ranks after a number of iterations from `1 / V`. Each iteration uses only the ranks of the previous one.
-pub fn pagerank_reference(csr: &Csr, in_edges: Option<&Csr>, damping: f64, iterations: u32) -> Vec<f64> {
+///
+/// # Errors
+/// [`VerifyError::NoSuchVertex`] if the personalization names a vertex that does not exist.
+pub fn pagerank_reference(
+    csr: &Csr,
+    in_edges: Option<&Csr>,
+    rule: PageRank<'_>,
+    iterations: u32,
+) -> Result<Vec<f64>, VerifyError> {
+    let shares = Shares::new(csr, rule)?;
     let vertices = csr.vertices();
     let mut ranks = vec![1.0 / vertices as f64; vertices as usize];
     for _ in 0..iterations {
-        ranks = step(csr, in_edges, damping, &ranks);
+        ranks = step(csr, in_edges, rule.damping, &shares, &ranks);
     }
-    ranks
+    Ok(ranks)
 }
 
-fn checked<R: Copy + Into<f64> + Sync>(csr: &Csr, rule: PageRank, ranks: &[R]) -> Result<Vec<f64>, VerifyError> {
+fn checked<R: Copy + Into<f64> + Sync>(csr: &Csr, rule: PageRank<'_>, ranks: &[R]) -> Result<Vec<f64>, VerifyError> {
     check_length(csr, ranks.len())?;
     let ranks: Vec<f64> = parallel::map(ranks.len(), |v| ranks[v].into());
     if let Some(v) = parallel::position(ranks.len(), |v| !(ranks[v].is_finite() && ranks[v] >= 0.0)) {
@@ -120,10 +163,9 @@ fn sum(values: &[f64], of: impl Fn(usize, f64) -> f64 + Sync) -> f64 {
 }
 
 /// Returns the ranks one step after `ranks`.
-fn step(csr: &Csr, in_edges: Option<&Csr>, damping: f64, ranks: &[f64]) -> Vec<f64> {
-    let vertices = ranks.len() as f64;
+fn step(csr: &Csr, in_edges: Option<&Csr>, damping: f64, shares: &Shares, ranks: &[f64]) -> Vec<f64> {
     let dangling = sum(ranks, |v, r| if csr.degree(v as u64) == 0 { r } else { 0.0 });
-    let base = (1.0 - damping) / vertices + damping * dangling / vertices;
+    let base = |v: usize| ((1.0 - damping) + damping * dangling) * shares.of(v);
     // Contribution of each vertex to each of its out-neighbours.
     let share: Vec<f64> = parallel::map(ranks.len(), |v| {
         let degree = csr.degree(v as u64);
@@ -133,7 +175,7 @@ fn step(csr: &Csr, in_edges: Option<&Csr>, damping: f64, ranks: &[f64]) -> Vec<f
     if let Some(in_edges) = source {
         return with_neighbours!(in_edges.neighbours(), list => parallel::map(csr.vertices() as usize, |v| {
             let gathered: f64 = list[in_edges.range(v as u64)].iter().map(|&u| share[u.index()]).sum();
-            base + damping * gathered
+            base(v) + damping * gathered
         }));
     }
     let mut next = vec![0.0; ranks.len()];
@@ -142,7 +184,7 @@ fn step(csr: &Csr, in_edges: Option<&Csr>, damping: f64, ranks: &[f64]) -> Vec<f
             next[n.index()] += share;
         }
     });
-    next.iter_mut().for_each(|r| *r = base + damping * *r);
+    next.iter_mut().enumerate().for_each(|(v, r)| *r = base(v) + damping * *r);
     next
 }
 
@@ -160,17 +202,22 @@ mod tests {
         #[test]
         fn ranks_converge_sum_to_one_and_verify(
             edges in prop::collection::vec((0u64..30, 0u64..30), 0..120), directed: bool, wide: bool,
+            named in prop::collection::vec(0u64..30, 0..4),
         ) {
             let csr = Csr::from_edges(30, &edges, CsrOptions { directed, wide, ..DIRECTED }).unwrap();
             let turned = csr.transpose();
-            let rule = PageRank { damping: 0.85, tolerance: 1e-9 };
-            let ranks = pagerank_reference(&csr, Some(&turned), 0.85, 150);
+            let personalization: Vec<(u64, f64)> = named.iter().map(|v| (*v, 1.0 + *v as f64)).collect();
+            let rule = PageRank { tolerance: 1e-9, personalization: &personalization, ..PageRank::default() };
+            let ranks = pagerank_reference(&csr, Some(&turned), rule, 150).unwrap();
             prop_assert!((ranks.iter().sum::<f64>() - 1.0).abs() < 1e-12);
             prop_assert_eq!(pagerank(&csr, Some(&turned), rule, &ranks), Ok(()));
             prop_assert_eq!(pagerank(&csr, None, rule, &ranks), Ok(()));
             prop_assert_eq!(pagerank_after(&csr, None, rule, 150, &ranks), Ok(()));
             let single: Vec<f32> = ranks.iter().map(|&r| r as f32).collect();
-            prop_assert_eq!(pagerank(&csr, None, PageRank::default(), &single), Ok(()));
+            prop_assert_eq!(pagerank(&csr, None, PageRank { tolerance: 1e-4, ..rule }, &single), Ok(()));
+            // Ranks of other shares are refused.
+            let other = PageRank { personalization: &[(7, 1.0), (8, 3.0)], ..rule };
+            prop_assert!(pagerank(&csr, None, other, &ranks).is_err());
         }
     }
 
@@ -180,14 +227,21 @@ mod tests {
         // r0 = 0.075 + 0.85 r1 / 2, r1 = 0.075 + 0.85 (r0 + r1 / 2).
         let csr = Csr::from_edges(2, &[(0, 1)], DIRECTED).unwrap();
         let r0 = 0.5 / 1.425;
-        let ranks = pagerank_reference(&csr, None, 0.85, 100);
+        let ranks = pagerank_reference(&csr, None, PageRank::default(), 100).unwrap();
         assert!((ranks[0] - r0).abs() < 1e-12 && (ranks[1] - (1.0 - r0)).abs() < 1e-12, "{ranks:?}");
+        // All that is not passed along the edge goes to vertex 0: r0 = 0.15 + 0.85 r1, r1 = 0.85 r0.
+        let rule = PageRank { personalization: &[(0, 2.0)], ..PageRank::default() };
+        let ranks = pagerank_reference(&csr, None, rule, 400).unwrap();
+        let r0 = 1.0 / 1.85;
+        assert!((ranks[0] - r0).abs() < 1e-12 && (ranks[1] - 0.85 * r0).abs() < 1e-12, "{ranks:?}");
+        let rule = PageRank { personalization: &[(2, 1.0)], ..rule };
+        assert_eq!(pagerank(&csr, None, rule, &ranks), Err(VerifyError::NoSuchVertex { vertex: 2, vertices: 2 }));
     }
 
     #[test]
     fn wrong_ranks_are_named() {
         let csr = Csr::from_edges(4, &[(0, 1), (1, 2), (2, 0), (3, 0)], DIRECTED).unwrap();
-        let good = pagerank_reference(&csr, None, 0.85, 100);
+        let good = pagerank_reference(&csr, None, PageRank::default(), 100).unwrap();
         let with = |changes: &[(usize, f64)]| {
             let mut ranks = good.clone();
             for &(v, change) in changes {

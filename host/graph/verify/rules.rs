@@ -9,23 +9,26 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Key of vertices that are not reached.
 pub(crate) const FAR: u64 = u64::MAX;
 
-/// Returns true if `key` is the length of a shortest path from `source` for each vertex, and [`FAR`] for each vertex
-/// that `source` does not reach. `add` returns the key behind an arc. It must not descend, and must be monotonic.
+/// Returns true if `key` is the length of a shortest path from `source` for each vertex that has one of at most `last`,
+/// and [`FAR`] for each other vertex. `add` returns the key behind an arc. It must not descend, and must be monotonic.
 ///
 /// These rules hold for the keys of shortest paths, and for no others:
 ///
 /// 1. The source has key 0.
-/// 2. Each arc u -> v with u reached has `key(v) <= add(key(u))`, and v is reached.
+/// 2. No key other than [`FAR`] exceeds `last`. Each arc u -> v with u reached and `add(key(u)) <= last` has
+///    `key(v) <= add(key(u))`, and v is reached.
 /// 3. Each other reached vertex v has an arc u -> v with `key(v) == add(key(u))` from a vertex u of a smaller key, or from
 ///    a vertex u of the same key for which this rule was shown before.
 ///
-/// By 1 and 2, no key along a shortest path exceeds the length of the path, and every vertex on it is reached. By 3, a
+/// By 1 and 2, no key along a shortest path of at most `last` exceeds the length of the path, and every vertex on it is
+/// reached. By 3, a
 /// path of the length `key(v)` leads back from v to the source: keys descend along it, and stay equal only for as many
 /// steps as the rule was applied.
 pub(super) fn are_shortest<V: VertexId>(
     csr: &Csr,
     list: &[V],
     source: u64,
+    last: u64,
     key: impl Fn(usize) -> u64 + Sync,
     add: impl Fn(u64, usize) -> u64 + Sync,
 ) -> bool {
@@ -36,15 +39,17 @@ pub(super) fn are_shortest<V: VertexId>(
     shown.insert(source as usize);
     let bounded = |u: usize| {
         let from = key(u);
-        from == FAR
-            || csr.range(u as u64).all(|arc| {
-                let v = list[arc].index();
-                let (to, next) = (key(v), add(from, arc));
-                if to == next && from < to {
-                    shown.insert(v);
-                }
-                to <= next && to != FAR
-            })
+        if from == FAR || from > last {
+            return from == FAR;
+        }
+        csr.range(u as u64).all(|arc| {
+            let v = list[arc].index();
+            let (to, next) = (key(v), add(from, arc));
+            if to == next && from < to {
+                shown.insert(v);
+            }
+            next > last || (to <= next && to != FAR)
+        })
     };
     if key(source as usize) != 0 || !parallel::all(vertices, bounded) {
         return false;
@@ -101,12 +106,16 @@ mod tests {
     use proptest::prelude::*;
 
     fn hold(csr: &Csr, source: u64, keys: &[u64]) -> bool {
+        hold_within(csr, source, FAR, keys)
+    }
+
+    fn hold_within(csr: &Csr, source: u64, last: u64, keys: &[u64]) -> bool {
         let weight = |arc: usize| match csr.weights() {
             Some(Weights::U32(w)) => w[arc].into(),
             _ => 1,
         };
         with_neighbours!(csr.neighbours(), list => {
-            are_shortest(csr, list, source, |v| keys[v], |key, arc| key.saturating_add(weight(arc)))
+            are_shortest(csr, list, source, last, |v| keys[v], |key, arc| key.saturating_add(weight(arc)))
         })
     }
 
@@ -115,7 +124,7 @@ mod tests {
         #[test]
         fn the_rules_hold_for_the_distances_of_dijkstra_alone(
             edges in prop::collection::vec((0u64..12, 0u64..12, prop_oneof![3 => 0u32..3, 1 => Just(u32::MAX)]), 0..40),
-            directed: bool, wide: bool, by_degree: bool, source in 0u64..12,
+            directed: bool, wide: bool, by_degree: bool, source in 0u64..12, last in prop_oneof![0u64..6, Just(FAR)],
             changes in prop::collection::vec((0usize..12, prop_oneof![0u64..6, Just(FAR), Just(FAR - 1)]), 0..5),
         ) {
             let options = CsrOptions { directed, wide, keep_self_loops: true };
@@ -123,12 +132,13 @@ mod tests {
             if by_degree {
                 hub::order_by_degree(&mut csr);
             }
-            let right = dijkstra(&csr, source).unwrap();
+            let mut right = dijkstra(&csr, source).unwrap();
+            right.iter_mut().filter(|key| **key > last).for_each(|key| *key = FAR);
             let mut keys = right.clone();
             for (v, key) in changes {
                 keys[v] = key;
             }
-            prop_assert_eq!(hold(&csr, source, &keys), keys == right, "{:?} for {:?}", keys, right);
+            prop_assert_eq!(hold_within(&csr, source, last, &keys), keys == right, "{:?} for {:?}", keys, right);
         }
 
         #[test]

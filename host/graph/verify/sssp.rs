@@ -1,7 +1,7 @@
 //! Verification of single-source shortest paths.
 
 use super::rules::{self, Bitmap, FAR};
-use super::{Found, VerifyError, check_length, check_source, name};
+use super::{Found, Search, VerifyError, check_length, check_search, check_source, name};
 use crate::graph::csr::{Csr, VertexId, Weights, with_neighbours};
 use crate::graph::parallel;
 
@@ -53,11 +53,20 @@ impl Distances<'_> {
         }
     }
 
-    fn integer(&self, v: usize) -> Option<u64> {
+    pub(super) fn integer(&self, v: usize) -> Option<u64> {
         match self {
             Self::U32(d) => (d[v] != u32::MAX).then_some(d[v].into()),
             Self::U64(d) => (d[v] != u64::MAX).then_some(d[v]),
             Self::F32(_) | Self::F64(_) => None,
+        }
+    }
+
+    /// Returns the largest relative error of real distances, or `None` for integers, which are exact.
+    pub(super) fn tolerance(&self) -> Option<f64> {
+        match self {
+            Self::U32(_) | Self::U64(_) => None,
+            Self::F32(_) => Some(REAL_TOLERANCE_SINGLE),
+            Self::F64(_) => Some(REAL_TOLERANCE_DOUBLE),
         }
     }
 
@@ -125,7 +134,7 @@ macro_rules! with_reals {
 /// # Errors
 /// [`VerifyError::Source`] if `source` is not a vertex; [`VerifyError::Kind`] if the weights are real numbers.
 pub fn dijkstra(csr: &Csr, source: u64) -> Result<Vec<u64>, VerifyError> {
-    with_integers!(csr, add => search(csr, source, add))
+    with_integers!(csr, add => by_dijkstra(csr, source, add))
 }
 
 /// Returns distances by Dijkstra's algorithm in double precision, with infinity for vertices that are not reached.
@@ -133,7 +142,7 @@ pub fn dijkstra(csr: &Csr, source: u64) -> Result<Vec<u64>, VerifyError> {
 /// # Errors
 /// [`VerifyError::Source`] if `source` is not a vertex.
 pub fn dijkstra_real(csr: &Csr, source: u64) -> Result<Vec<f64>, VerifyError> {
-    let keys = with_reals!(csr, add => search(csr, source, add))?;
+    let keys = with_reals!(csr, add => by_dijkstra(csr, source, add))?;
     Ok(keys.into_iter().map(|key| if key == FAR { f64::INFINITY } else { f64::from_bits(key) }).collect())
 }
 
@@ -145,18 +154,18 @@ pub fn dijkstra_real(csr: &Csr, source: u64) -> Result<Vec<f64>, VerifyError> {
 /// otherwise.
 ///
 /// # Errors
-/// * [`VerifyError::Length`] if there is not one distance for each vertex; [`VerifyError::Source`] if `source` is not a
-///   vertex.
+/// * [`VerifyError::Length`] if there is not one distance for each vertex; [`VerifyError::Source`] or
+///   [`VerifyError::NoSuchVertex`] if one of the search is not a vertex.
 /// * [`VerifyError::Distance`] for the first wrong distance; [`VerifyError::Relaxable`] for an edge that shortens a
 ///   path.
 /// * [`VerifyError::Kind`] for integer distances of a graph with real weights.
-pub fn sssp(csr: &Csr, source: u64, distances: Distances<'_>) -> Result<(), VerifyError> {
+pub fn sssp(csr: &Csr, search: impl Into<Search>, distances: Distances<'_>) -> Result<(), VerifyError> {
+    let search = search.into();
     check_length(csr, distances.len())?;
-    check_source(csr, source)?;
-    match distances {
-        Distances::U32(_) | Distances::U64(_) => integers(csr, source, distances),
-        Distances::F32(_) => reals(csr, source, distances, REAL_TOLERANCE_SINGLE),
-        Distances::F64(_) => reals(csr, source, distances, REAL_TOLERANCE_DOUBLE),
+    check_search(csr, search)?;
+    match distances.tolerance() {
+        None => integers(csr, search, distances),
+        Some(tolerance) => reals(csr, search, distances, tolerance),
     }
 }
 
@@ -185,11 +194,13 @@ const HALF_LEAST: f64 = f32::MIN_POSITIVE as f64 * f32::EPSILON as f64 / 2.0;
 pub fn sssp_of_exact_weights(
     csr: &Csr,
     exact: &[f64],
-    source: u64,
+    search: impl Into<Search>,
     distances: Distances<'_>,
 ) -> Result<(), VerifyError> {
+    let search = search.into();
+    let source = search.source;
     check_length(csr, distances.len())?;
-    check_source(csr, source)?;
+    check_search(csr, search)?;
     if exact.len() as u64 != csr.arcs() {
         return Err(VerifyError::Weights { found: exact.len() as u64, arcs: csr.arcs() });
     }
@@ -197,18 +208,20 @@ pub fn sssp_of_exact_weights(
     const SUM: f64 = f64::EPSILON;
     let error = |weight: f64| HALF_PLACE * weight + HALF_LEAST;
     let distance = |v: u64| distances.real(v as usize);
+    let last = search.last_distance(&distance);
     let shown = Bitmap::new(csr.vertices() as usize);
     shown.insert(source as usize);
     let bounded = |u: u64| {
         let Some(from) = distance(u) else { return true };
         csr.range(u).all(|arc| {
             let v = csr.neighbours().get(arc);
-            let Some(to) = distance(v) else { return false };
             let (weight, error) = (exact[arc], error(exact[arc]));
+            let most = (from + weight + error) * (1.0 + SUM);
+            let Some(to) = distance(v) else { return most > last };
             if from < to && to >= (from + weight - error) * (1.0 - SUM) {
                 shown.insert(v as usize);
             }
-            to <= (from + weight + error) * (1.0 + SUM)
+            to <= most
         })
     };
     let vertices = csr.vertices() as usize;
@@ -219,15 +232,12 @@ pub fn sssp_of_exact_weights(
     {
         return Ok(());
     }
-    let keys = search(csr, source, |key, arc| (f64::from_bits(key) + exact[arc]).to_bits())?;
+    let keys = by_dijkstra(csr, source, |key, arc| (f64::from_bits(key) + exact[arc]).to_bits())?;
     let right = |v: u64| Some(keys[v as usize]).filter(|key| *key != FAR).map(f64::from_bits);
     let tiny = HALF_LEAST * csr.vertices() as f64;
-    let near = |v: u64| match (distance(v), right(v)) {
-        // The comparison is written so that a distance that is NaN is not near.
-        (Some(found), Some(expected)) => (found - expected).abs() <= ROUNDED_WEIGHTS_TOLERANCE * expected + tiny,
-        (None, None) => true,
-        _ => false,
-    };
+    let error = |expected: f64| ROUNDED_WEIGHTS_TOLERANCE * expected + tiny;
+    let last = search.last_distance(&right);
+    let near = |v: u64| is_near(distance(v), right(v), last, error);
     parallel::position(vertices, |v| !near(v as u64)).map_or(Ok(()), |v| {
         let v = v as u64;
         let (found, expected) = (Found(distance(v)), Found(right(v)));
@@ -235,13 +245,27 @@ pub fn sssp_of_exact_weights(
     })
 }
 
-fn integers(csr: &Csr, source: u64, distances: Distances<'_>) -> Result<(), VerifyError> {
+/// Returns true if a distance differs from the right one by at most `error`. Right distances beyond `last` stand for
+/// unreached vertices, within the same error.
+fn is_near(found: Option<f64>, expected: Option<f64>, last: f64, error: impl Fn(f64) -> f64) -> bool {
+    match (found, expected) {
+        // The comparison is written so that a distance that is NaN is not near.
+        (Some(found), Some(expected)) => (found - expected).abs() <= error(expected) && found <= last + error(last),
+        (None, Some(expected)) => last.is_finite() && expected >= last - error(last),
+        (None, None) => true,
+        (Some(_), None) => false,
+    }
+}
+
+fn integers(csr: &Csr, search: Search, distances: Distances<'_>) -> Result<(), VerifyError> {
     let key = |v: usize| distances.integer(v).unwrap_or(FAR);
-    if with_integers!(csr, add => are_shortest(csr, source, key, add)) {
+    let whole = |limit: f64| limit as u64;
+    if with_integers!(csr, add => are_shortest(csr, search.source, search.last_key(whole, key), key, add)) {
         return Ok(());
     }
-    let expected = dijkstra(csr, source)?;
-    let right = |v: usize| (expected[v] != FAR).then_some(expected[v]);
+    let expected = dijkstra(csr, search.source)?;
+    let last = search.last_key(whole, |v| expected[v]);
+    let right = |v: usize| (expected[v] != FAR && expected[v] <= last).then_some(expected[v]);
     match parallel::position(expected.len(), |v| distances.integer(v) != right(v)) {
         None => Ok(()),
         Some(v) => Err(VerifyError::Distance {
@@ -252,22 +276,21 @@ fn integers(csr: &Csr, source: u64, distances: Distances<'_>) -> Result<(), Veri
     }
 }
 
-fn reals(csr: &Csr, source: u64, distances: Distances<'_>, tolerance: f64) -> Result<(), VerifyError> {
+fn reals(csr: &Csr, search: Search, distances: Distances<'_>, tolerance: f64) -> Result<(), VerifyError> {
     // Numbers below 0, and those that are none, have keys that no shortest path has.
     let key = |v: usize| distances.real(v).map_or(FAR, f64::to_bits);
-    if with_reals!(csr, add => are_shortest(csr, source, key, add)) {
+    // The sum makes a limit of -0.0 one of 0.0.
+    let bits = |limit: f64| (limit + 0.0).to_bits();
+    if with_reals!(csr, add => are_shortest(csr, search.source, search.last_key(bits, key), key, add)) {
         return Ok(());
     }
-    let expected = dijkstra_real(csr, source)?;
-    let right = |v: usize| (expected[v] != f64::INFINITY).then_some(expected[v]);
-    let near = |v: usize| match (distances.real(v), right(v)) {
-        // The comparison is written so that a distance that is NaN is not near.
-        (Some(found), Some(expected)) => (found - expected).abs() <= tolerance * expected,
-        (None, None) => true,
-        _ => false,
-    };
+    let expected = dijkstra_real(csr, search.source)?;
+    let right = |v: u64| Some(expected[v as usize]).filter(|d| *d != f64::INFINITY);
+    let last = search.last_distance(&right);
+    let error = |expected: f64| tolerance * expected;
+    let near = |v: usize| is_near(distances.real(v), right(v as u64), last, error);
     if let Some(v) = parallel::position(expected.len(), |v| !near(v)) {
-        let (found, expected) = (Found(distances.real(v)), Found(right(v)));
+        let (found, expected) = (Found(distances.real(v)), Found(right(v as u64).filter(|d| *d <= last)));
         return Err(VerifyError::Distance { vertex: name(csr, v as u64), found, expected });
     }
     let weight = |arc: usize| match csr.weights() {
@@ -282,7 +305,7 @@ fn reals(csr: &Csr, source: u64, distances: Distances<'_>, tolerance: f64) -> Re
             let v = csr.neighbours().get(arc);
             let to = distances.real(v as usize);
             let most = (from + weight(arc)) * (1.0 + tolerance);
-            to.is_none_or(|to| to > most).then(|| VerifyError::Relaxable {
+            to.map_or(most < last - error(last), |to| to > most).then(|| VerifyError::Relaxable {
                 from: name(csr, u),
                 to: name(csr, v),
                 weight: weight(arc),
@@ -297,19 +320,20 @@ fn reals(csr: &Csr, source: u64, distances: Distances<'_>, tolerance: f64) -> Re
 fn are_shortest(
     csr: &Csr,
     source: u64,
+    last: u64,
     key: impl Fn(usize) -> u64 + Sync,
     add: impl Fn(u64, usize) -> u64 + Sync,
 ) -> bool {
-    with_neighbours!(csr.neighbours(), list => rules::are_shortest(csr, list, source, key, add))
+    with_neighbours!(csr.neighbours(), list => rules::are_shortest(csr, list, source, last, key, add))
 }
 
 /// Runs Dijkstra's algorithm over keys that ascend with the distance. `add` returns the key behind an arc.
-fn search(csr: &Csr, source: u64, add: impl Fn(u64, usize) -> u64) -> Result<Vec<u64>, VerifyError> {
+fn by_dijkstra(csr: &Csr, source: u64, add: impl Fn(u64, usize) -> u64) -> Result<Vec<u64>, VerifyError> {
     check_source(csr, source)?;
-    Ok(with_neighbours!(csr.neighbours(), list => search_in(csr, list, source as usize, add)))
+    Ok(with_neighbours!(csr.neighbours(), list => dijkstra_in(csr, list, source as usize, add)))
 }
 
-fn search_in<V: VertexId>(csr: &Csr, list: &[V], source: usize, add: impl Fn(u64, usize) -> u64) -> Vec<u64> {
+fn dijkstra_in<V: VertexId>(csr: &Csr, list: &[V], source: usize, add: impl Fn(u64, usize) -> u64) -> Vec<u64> {
     let mut keys = vec![FAR; csr.vertices() as usize];
     let mut heap = RadixHeap::new();
     keys[source] = 0;

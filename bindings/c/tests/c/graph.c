@@ -269,7 +269,7 @@ static void check_paths(wb_graph_t* graph, const matrix* m, uint32_t source) {
   wb_values_t* distance = NULL;
   wb_sssp_options options = {.size = sizeof(options)};
   for (int i = 0; i < 2; ++i) {
-    OK(wb_sssp(graph, source, &options, &distance));
+    OK(wb_sssp(graph, source, &options, &distance, NULL));
     OK(wb_values_read(distance, 0, m->vertices, WB_F64, found));
     for (uint32_t v = 0; v < m->vertices; ++v) CHECK(isinf(expected[v]) ? isinf(found[v]) : fabs(found[v] - expected[v]) < 1e-5);
     wb_report report = {.size = sizeof(report)};
@@ -279,7 +279,123 @@ static void check_paths(wb_graph_t* graph, const matrix* m, uint32_t source) {
     options.delta = 0.5;
   }
   options.delta = -1;
-  FAILS(WB_ERR_ARGUMENT, "delta is -1", wb_sssp(graph, source, &options, &distance));
+  FAILS(WB_ERR_ARGUMENT, "delta is -1", wb_sssp(graph, source, &options, &distance, NULL));
+}
+
+// Searches that end at a vertex or at a distance, their parents and paths.
+static void check_ends(wb_graph_t* graph, const matrix* m, uint32_t source, uint32_t target) {
+  double expected[MOST], found[MOST], hops[MOST];
+  matrix ones = *m;
+  for (uint32_t a = 0; a < m->vertices; ++a)
+    for (uint32_t b = 0; b < m->vertices; ++b) ones.weight[a][b] = m->weight[a][b] > 0;
+  shortest(m, source, expected);
+  shortest(&ones, source, hops);
+  wb_values_t *values = NULL, *parent = NULL;
+  uint64_t path[MOST];
+  size_t length = 0;
+  wb_sssp_options options = {.size = sizeof(options)};
+  options.has_target = 1;
+  options.target = target;
+  OK(wb_sssp(graph, source, &options, &values, &parent));
+  OK(wb_values_read(values, 0, m->vertices, WB_F64, found));
+  for (uint32_t v = 0; v < m->vertices; ++v) {
+    if (expected[v] <= expected[target]) CHECK(fabs(found[v] - expected[v]) < 1e-5);
+    else CHECK(isinf(found[v]));
+  }
+  OK(wb_values_path(parent, target, path, MOST, &length));
+  CHECK(length >= 2 && path[0] == source && path[length - 1] == target);
+  double sum = 0;
+  for (size_t i = 1; i < length; ++i) {
+    CHECK(m->weight[path[i - 1]][path[i]] > 0);
+    sum += m->weight[path[i - 1]][path[i]];
+  }
+  CHECK(fabs(sum - expected[target]) < 1e-5);
+  FAILS(WB_ERR_ARGUMENT, "`capacity` is 1", wb_values_path(parent, target, path, 1, &length));
+  CHECK(length >= 2);
+  FAILS(WB_ERR_ARGUMENT, "`target` is 77", wb_values_path(parent, 77, path, MOST, &length));
+  FAILS(WB_ERR_ARGUMENT, "`length` is null", wb_values_path(parent, target, path, MOST, NULL));
+  wb_values_release(values);
+  wb_values_release(parent);
+  options.has_target = 0;
+  FAILS(WB_ERR_ARGUMENT, "`has_target` is 0", wb_sssp(graph, source, &options, &values, NULL));
+  options.target = 0;
+  options.max_distance = -1;
+  FAILS(WB_ERR_ARGUMENT, "largest distance is -1", wb_sssp(graph, source, &options, &values, NULL));
+  wb_bfs_options search = {.size = sizeof(search)};
+  search.max_depth = 1;
+  OK(wb_bfs(graph, source, &search, &values, &parent));
+  OK(wb_values_read(values, 0, m->vertices, WB_F64, found));
+  for (uint32_t v = 0; v < m->vertices; ++v) CHECK(hops[v] <= 1 ? found[v] == hops[v] : isinf(found[v]));
+  for (uint32_t v = 0; v < m->vertices; ++v) {
+    OK(wb_values_path(parent, v, path, MOST, &length));
+    CHECK(length == (hops[v] <= 1 ? hops[v] + 1 : 0));
+  }
+  wb_values_release(values);
+  wb_values_release(parent);
+  search.has_target = 1;
+  search.target = 99;
+  FAILS(WB_ERR_ARGUMENT, "vertex 99 does not exist", wb_bfs(graph, source, &search, &values, NULL));
+}
+
+// Searches from several vertices at once have the depths of searches of their own.
+static void check_together(wb_graph_t* graph, const matrix* m) {
+  const uint64_t sources[] = {5, 0, 5};
+  wb_values_t *depth[3] = {NULL, NULL, NULL}, *reached_by = NULL, *alone = NULL;
+  uint32_t together[MOST], expected[MOST];
+  uint64_t masks[MOST];
+  OK(wb_multi_bfs(graph, sources, 3, NULL, depth, &reached_by));
+  OK(wb_values_read(reached_by, 0, m->vertices, WB_U64, masks));
+  for (int i = 0; i < 3; ++i) {
+    OK(wb_bfs(graph, sources[i], NULL, &alone, NULL));
+    OK(wb_values_read(alone, 0, m->vertices, WB_U32, expected));
+    OK(wb_values_read(depth[i], 0, m->vertices, WB_U32, together));
+    CHECK(memcmp(together, expected, m->vertices * 4) == 0);
+    for (uint32_t v = 0; v < m->vertices; ++v) CHECK((masks[v] >> i & 1) == (expected[v] != WB_UNREACHED));
+    wb_values_release(alone);
+    wb_values_release(depth[i]);
+  }
+  wb_report report = {.size = sizeof(report)};
+  OK(wb_values_report(reached_by, &report));
+  CHECK(report.reached == 3 * m->vertices && report.steps > 0);
+  wb_values_release(reached_by);
+  wb_multi_bfs_options options = {.size = sizeof(options)};
+  options.max_depth = 1;
+  OK(wb_multi_bfs(graph, sources, 1, &options, NULL, &reached_by));
+  OK(wb_values_read(reached_by, 0, m->vertices, WB_U64, masks));
+  for (uint32_t v = 0; v < m->vertices; ++v) CHECK(masks[v] == (v == 5 || m->weight[5][v] > 0));
+  wb_values_release(reached_by);
+  FAILS(WB_ERR_ARGUMENT, "0 searches at once", wb_multi_bfs(graph, NULL, 0, NULL, NULL, &reached_by));
+  FAILS(WB_ERR_ARGUMENT, "`reached_by` is null", wb_multi_bfs(graph, sources, 1, NULL, NULL, NULL));
+}
+
+// Ranks for two vertices, one with three times the weight of the other.
+static void check_personalized(wb_graph_t* graph, const matrix* m) {
+  const uint64_t named[] = {0, 33};
+  const double weights[] = {1, 3};
+  wb_pagerank_options options = {.size = sizeof(options)};
+  options.tolerance = 1e-11;
+  options.personalize = named;
+  options.personalize_count = 2;
+  for (int weighted = 0; weighted < 2; ++weighted) {
+    wb_values_t* rank = NULL;
+    double ranks[MOST], next[MOST] = {0};
+    options.personalize_weights = weighted ? weights : NULL;
+    OK(wb_pagerank(graph, &options, &rank));
+    OK(wb_values_read(rank, 0, m->vertices, WB_F64, ranks));
+    wb_values_release(rank);
+    next[0] = 0.15 * (weighted ? 0.25 : 0.5);
+    next[33] = 0.15 - next[0];
+    for (uint32_t a = 0; a < m->vertices; ++a) {
+      uint32_t degree = 0;
+      for (uint32_t b = 0; b < m->vertices; ++b) degree += m->weight[a][b] > 0;
+      for (uint32_t b = 0; b < m->vertices; ++b)
+        if (m->weight[a][b] > 0) next[b] += 0.85 * ranks[a] / degree;
+    }
+    for (uint32_t v = 0; v < m->vertices; ++v) CHECK(fabs(ranks[v] - next[v]) < 1e-10);
+  }
+  options.personalize = NULL;
+  wb_values_t* rank = NULL;
+  FAILS(WB_ERR_ARGUMENT, "`personalize` is null, with a count of 2", wb_pagerank(graph, &options, &rank));
 }
 
 static void loaded(wb_engine_t* engine, const matrix* m) {
@@ -314,6 +430,9 @@ static void loaded(wb_engine_t* engine, const matrix* m) {
   check_labels(graph, m);
   check_ranks(graph, m);
   check_paths(graph, m, 0);
+  check_ends(graph, m, 0, 26);
+  check_personalized(graph, m);
+  check_together(graph, m);
   // Known of this graph: three steps from the instructor reach all members; he and the president rank highest.
   wb_values_t* values = NULL;
   uint32_t far[34], deepest = 0;
@@ -432,7 +551,7 @@ static void own_lists(wb_engine_t* engine, wb_cache_t* cache, const matrix* kara
   FAILS(WB_ERR_EXISTS, "nothing was written", wb_graph_from_csr(engine, &csr, WB_EDGES_IN_STORAGE, cache, &graph));
   OK(wb_graph_from_csr(engine, &csr, WB_EDGES_IN_DEVICE, NULL, &graph));
   wb_values_t* values = NULL;
-  FAILS(WB_ERR_STATE, "lacks the weighted lists", wb_sssp(graph, 0, NULL, &values));
+  FAILS(WB_ERR_STATE, "lacks the weighted lists", wb_sssp(graph, 0, NULL, &values, NULL));
   wb_graph_release(graph);
   csr.weight_dtype = WB_I8;
   FAILS(WB_ERR_ARGUMENT, "`weight_dtype` is 5", wb_graph_from_csr(engine, &csr, WB_EDGES_IN_DEVICE, NULL, &graph));
@@ -518,6 +637,8 @@ static void stored(wb_engine_t* engine, const matrix* m) {
   check_labels(graph, m);
   check_ranks(graph, m);
   check_paths(graph, m, 33);
+  check_ends(graph, m, 33, 16);
+  check_together(graph, m);
   wb_graph_release(graph);
   OK(wb_graph_remove(volume, "random"));
   FAILS(WB_ERR_NOT_FOUND, "no stored graph is called `random`", wb_graph_remove(volume, "random"));

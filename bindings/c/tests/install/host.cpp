@@ -201,6 +201,13 @@ static int graphs(const wb::engine& engine) {
   CHECK((graph.cdlp().read<uint64_t>() == std::vector<uint64_t>{0, 1, 0, 3}));
   CHECK(graph.pagerank().dtype() == WB_F64);
   CHECK(graph.triangles().dtype() == WB_U64 && graph.clustering().dtype() == WB_F64 && graph.cores().dtype() == WB_U64);
+  CHECK((found.parent.path_to(2) == std::vector<uint64_t>{0, 1, 2}) && found.parent.path_to(3).empty());
+  const wb::multi_bfs_result both = graph.multi_bfs({0, 3});
+  CHECK(both.depth.size() == 2 && (both.depth[1].read<uint32_t>() == std::vector<uint32_t>{WB_UNREACHED, WB_UNREACHED, WB_UNREACHED, 0}));
+  CHECK((both.reached_by.read<uint64_t>() == std::vector<uint64_t>{1, 1, 1, 2}) && graph.multi_bfs({0}, false).depth.empty());
+  wb::bfs_options near;
+  near.max_depth = 1;
+  CHECK((graph.bfs(0, false, near).depth.read<uint32_t>() == std::vector<uint32_t>{0, 1, WB_UNREACHED, WB_UNREACHED}));
   CHECK(thrown([&] { graph.sssp(0); }) == WB_ERR_STATE);
   CHECK(thrown([&] { graph.bfs(4); }) == WB_ERR_ARGUMENT);
   return 0;

@@ -13,6 +13,8 @@ using graph_options = defaults<wb_graph_options>;
 using bfs_options = defaults<wb_bfs_options>;
 /// @brief Options of betweenness centrality: see wb_betweenness_options.
 using betweenness_options = defaults<wb_betweenness_options>;
+/// @brief Options of several searches at once: see wb_multi_bfs_options.
+using multi_bfs_options = defaults<wb_multi_bfs_options>;
 /// @brief Options of components: see wb_components_options.
 using components_options = defaults<wb_components_options>;
 /// @brief Options of triangles, clustering and cores: see wb_graph_run_options.
@@ -67,6 +69,18 @@ class values : public detail::handle<wb_values_t, wb_values_retain, wb_values_re
     if (code == WB_OK) code = wb_values_read(get(), 0, data.size(), detail::dtype_of<T>(), data.data());
     return detail::give(code, [&data] { return std::move(data); });
   }
+  /// @brief Follows the parents of a search. Returns the vertices of a shortest path from the source to `target`; none if it was not reached.
+  returned<std::vector<uint64_t>> path_to(uint64_t target) const {
+    size_t length = 0;
+    std::vector<uint64_t> path(64);
+    wb_code code = wb_values_path(get(), target, path.data(), path.size(), &length);
+    if (code == WB_ERR_ARGUMENT && length > path.size()) {
+      path.resize(length);
+      code = wb_values_path(get(), target, path.data(), path.size(), &length);
+    }
+    path.resize(length < path.size() ? length : path.size());
+    return detail::give(code, [&path] { return std::move(path); });
+  }
   /// @brief Returns the numbers of the run that made the values.
   returned<wb_report> report() const {
     defaults<wb_report> found;
@@ -91,6 +105,22 @@ class values : public detail::handle<wb_values_t, wb_values_retain, wb_values_re
 struct bfs_result {
   /// Number of edges from the source to each vertex, uint32_t, or WB_UNREACHED.
   values depth;
+  /// Predecessor of each vertex; empty for a search without parents.
+  values parent;
+};
+
+/// @brief Depths of several searches, and the searches that reach each vertex.
+struct multi_bfs_result {
+  /// For each source the number of edges to each vertex, uint32_t, or WB_UNREACHED; empty for searches without depths.
+  std::vector<values> depth;
+  /// For each vertex a uint64_t: bit i is set if the search from source i reached the vertex.
+  values reached_by;
+};
+
+/// @brief Distances and predecessors of shortest paths.
+struct sssp_result {
+  /// Distance of each vertex: uint32_t, uint64_t or double.
+  values distance;
   /// Predecessor of each vertex; empty for a search without parents.
   values parent;
 };
@@ -195,6 +225,21 @@ class graph : public detail::handle<wb_graph_t, wb_graph_retain, wb_graph_releas
     const wb_code code = wb_bfs(get(), source, &options, &depth, parents ? &parent : nullptr);
     return detail::give(code, [depth, parent] { return bfs_result{values(depth), values(parent)}; });
   }
+  /// @brief Searches breadth first from 1 to 64 vertices at once, which share their scans of the edges.
+  ///
+  /// @param depths Also finds the depth of each vertex in each search.
+  returned<multi_bfs_result> multi_bfs(const std::vector<uint64_t>& sources, bool depths = true,
+                                       const multi_bfs_options& options = {}) const {
+    std::vector<wb_values_t*> depth(depths ? sources.size() : 0);
+    wb_values_t* reached_by = nullptr;
+    const wb_code code = wb_multi_bfs(get(), sources.data(), sources.size(), &options, depths ? depth.data() : nullptr, &reached_by);
+    return detail::give(code, [&depth, reached_by] {
+      multi_bfs_result found;
+      for (wb_values_t* each : depth) found.depth.push_back(values(each));
+      found.reached_by = values(reached_by);
+      return found;
+    });
+  }
   /// @brief Labels every vertex with the smallest vertex of its component.
   returned<values> components(const components_options& options = {}) const {
     return detail::make<values, wb_values_t>([&](wb_values_t** made) { return wb_components(get(), &options, made); });
@@ -231,8 +276,12 @@ class graph : public detail::handle<wb_graph_t, wb_graph_retain, wb_graph_releas
     return detail::make<values, wb_values_t>([&](wb_values_t** made) { return wb_cores(get(), &options, made); });
   }
   /// @brief Finds the shortest paths from a vertex, by the weights of the edges.
-  returned<values> sssp(uint64_t source, const sssp_options& options = {}) const {
-    return detail::make<values, wb_values_t>([&](wb_values_t** made) { return wb_sssp(get(), source, &options, made); });
+  ///
+  /// @param parents Also finds the predecessor of each vertex.
+  returned<sssp_result> sssp(uint64_t source, bool parents = false, const sssp_options& options = {}) const {
+    wb_values_t *distance = nullptr, *parent = nullptr;
+    const wb_code code = wb_sssp(get(), source, &options, &distance, parents ? &parent : nullptr);
+    return detail::give(code, [distance, parent] { return sssp_result{values(distance), values(parent)}; });
   }
 };
 
