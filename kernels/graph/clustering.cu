@@ -302,12 +302,13 @@ WB_CLUSTERING_EDGES(uint64_t, pointer_u64, warpbell::graph::pointer_source<uint6
 WB_CLUSTERING_EDGES(uint32_t, storage_u32, warpbell::array_ref<uint32_t>)
 WB_CLUSTERING_EDGES(uint64_t, storage_u64, warpbell::array_ref<uint64_t>)
 
-#define WB_CLUSTERING_PACKED(WHERE, SOURCE)                                                                                             \
-  WB_GRAPH_KERNEL wb_clustering_count_packed_##WHERE##_u32(WB_PARAM wb_clustering p, WB_PARAM SOURCE out_words, const uint64_t* out_position, \
-                                                           WB_PARAM SOURCE in_words, const uint64_t* in_position) {                     \
-    using source = warpbell::graph::packed_source<uint32_t, SOURCE>;                                                                    \
-    warpbell::graph::clustering_count<uint32_t>(p, source{out_words, out_position}, source{in_words, in_position});                     \
-  }                                                                                                                                     \
+#define WB_CLUSTERING_PACKED(WHERE, SOURCE)                                                                         \
+  WB_GRAPH_KERNEL wb_clustering_count_packed_##WHERE##_u32(WB_PARAM wb_clustering p, WB_PARAM SOURCE out_words,     \
+                                                           const uint64_t* out_position, WB_PARAM SOURCE in_words,  \
+                                                           const uint64_t* in_position) {                           \
+    using source = warpbell::graph::packed_source<uint32_t, SOURCE>;                                                \
+    warpbell::graph::clustering_count<uint32_t>(p, source{out_words, out_position}, source{in_words, in_position}); \
+  }                                                                                                                 \
   WB_EXPORT(wb_clustering_count_packed_##WHERE##_u32)
 
 WB_CLUSTERING_PACKED(pointer, warpbell::graph::pointer_source<uint32_t>)

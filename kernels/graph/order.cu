@@ -45,7 +45,7 @@ WB_FN void order_labels(const wb_order& p) {
 }  // namespace graph
 }  // namespace warpbell
 
-#define WB_ORDER(NAME, ...)                                                                    \
+#define WB_ORDER(NAME, ...)                                                                         \
   WB_GRAPH_KERNEL wb_order_##NAME(WB_PARAM wb_order p) { warpbell::graph::order_##__VA_ARGS__(p); } \
   WB_EXPORT(wb_order_##NAME)
 

@@ -79,14 +79,14 @@ template <class Word> WB_FN uint32_t packed_bits(Word word, bool wants, uint64_t
   return width < 32 ? v & ((1u << width) - 1) : v;
 }
 
-// Words one behind the other, for the only lane of a warp.
-template <class Words> class word_cursor {
+// Words of 32 bits one behind the other, for the only lane of a warp.
+template <class Loader> class word_cursor {
  public:
-  WB_FN explicit word_cursor(Words& words) : words_(words) {}
+  WB_FN explicit word_cursor(Loader& words) : words_(words) {}
   WB_FN uint32_t operator()(bool wants, uint64_t i) { return words_.load(warp::full(), wants, i); }
 
  private:
-  Words& words_;
+  Loader& words_;
 };
 
 #if !WB_GPU
@@ -101,8 +101,8 @@ template <> class word_cursor<array<uint32_t>> {
 };
 #endif
 
-// Session on packed lists, whose words are read through the session `Words`. All lanes of a warp call its members together.
-template <class Value, class Words> class packed_session {
+// Session on packed lists, whose words are read through the session `Loader`. All lanes of a warp call its members together.
+template <class Value, class Loader> class packed_session {
  public:
   using value_type = Value;
   using arc = packed_arc<Value>;
@@ -156,7 +156,7 @@ template <class Value, class Words> class packed_session {
     }
     return false;
   }
-  WB_FN word_cursor<Words> cursor() { return word_cursor<Words>(words_); }
+  WB_FN word_cursor<Loader> cursor() { return word_cursor<Loader>(words_); }
   // As `before`, for one lane alone.
   template <class Word> WB_FN uint32_t before_alone(Word& word, uint64_t first) const {
     return first % WB_GRAPH_PIECE_EDGES ? before_list : word(true, position_[first / WB_GRAPH_PIECE_EDGES]);
@@ -187,7 +187,8 @@ template <class Value, class Words> class packed_session {
     const uint32_t gap = packed_bits([&word](bool w, uint64_t i) { return word(w, i); }, wants, group.word, k * group.width, group.width);
     if constexpr (arc::is_weighted) {
       const uint64_t weights = group.word + group.width;
-      a.set_weight(packed_bits([&word](bool w, uint64_t i) { return word(w, i); }, wants, weights, k * group.weight_width, group.weight_width));
+      a.set_weight(
+          packed_bits([&word](bool w, uint64_t i) { return word(w, i); }, wants, weights, k * group.weight_width, group.weight_width));
     }
     a.step = wants ? gap + 1 : 0;
     return a;
@@ -238,13 +239,13 @@ template <class Value, class Words> class packed_session {
   }
 
  private:
-  Words words_;
+  Loader words_;
   const uint64_t* position_;
 };
 
-template <class Value, class Words> struct session_traits<packed_session<Value, Words>> {
-  static constexpr bool stored = session_traits<Words>::stored;
-  static constexpr uint32_t unroll = session_traits<Words>::unroll;
+template <class Value, class Loader> struct session_traits<packed_session<Value, Loader>> {
+  static constexpr bool stored = session_traits<Loader>::stored;
+  static constexpr uint32_t unroll = session_traits<Loader>::unroll;
   static constexpr bool divisible = false;
 };
 
@@ -260,11 +261,11 @@ template <class Value, class Source> struct packed_source {
 
 // Kernels over packed lists in memory and on storage: WB_PACKED_KERNELS(name, parameters, function), where the kernel is
 // function(parameters, source).
-#define WB_PACKED_KERNELS(NAME, PARAMETERS, ...)                                               \
+#define WB_PACKED_KERNELS(NAME, PARAMETERS, ...)                                                      \
   WB_PACKED_KERNEL(NAME, pointer, warpbell::graph::pointer_source<uint32_t>, PARAMETERS, __VA_ARGS__) \
   WB_PACKED_KERNEL(NAME, storage, warpbell::array_ref<uint32_t>, PARAMETERS, __VA_ARGS__)
-#define WB_PACKED_KERNEL(NAME, WHERE, SOURCE, PARAMETERS, ...)                                                                        \
-  WB_GRAPH_KERNEL NAME##_packed_##WHERE##_u32(WB_PARAM PARAMETERS p, WB_PARAM SOURCE words, const uint64_t* position) {               \
-    __VA_ARGS__(p, warpbell::graph::packed_source<uint32_t, SOURCE>{words, position});                                                \
-  }                                                                                                                                   \
+#define WB_PACKED_KERNEL(NAME, WHERE, SOURCE, PARAMETERS, ...)                                                          \
+  WB_GRAPH_KERNEL NAME##_packed_##WHERE##_u32(WB_PARAM PARAMETERS p, WB_PARAM SOURCE words, const uint64_t* position) { \
+    __VA_ARGS__(p, warpbell::graph::packed_source<uint32_t, SOURCE>{words, position});                                  \
+  }                                                                                                                     \
   WB_EXPORT(NAME##_packed_##WHERE##_u32)

@@ -228,8 +228,8 @@ typedef struct wb_components {
   WB_POINTER(wb_graph_report) report;
   uint64_t vertices;
   uint64_t edges;
-  uint64_t giant;      // label whose vertices are done, or the largest identifier for none
-  uint32_t hub;        // index of the hub that a round links
+  uint64_t giant;  // label whose vertices are done, or the largest identifier for none
+  uint32_t hub;    // index of the hub that a round links
   uint32_t samples;
 } wb_components;
 

@@ -242,17 +242,17 @@ template <class Id, class Weight, class Word, class Source> WB_FN void sssp_pare
   WB_SSSP_EDGES(parents, ID, WEIGHT, WORD, SUFFIX, pointer, warpbell::graph::pointer_source) \
   WB_SSSP_EDGES(parents, ID, WEIGHT, WORD, SUFFIX, storage, warpbell::array_ref)
 
-#define WB_SSSP_PACKED(WHAT, WEIGHT, WORD, SUFFIX, WHERE, SOURCE)                                                                  \
+#define WB_SSSP_PACKED(WHAT, WEIGHT, WORD, SUFFIX, WHERE, SOURCE)                                                                   \
   WB_GRAPH_KERNEL wb_sssp_##WHAT##_packed_##WHERE##_##SUFFIX(WB_PARAM wb_sssp p, WB_PARAM SOURCE words, const uint64_t* position) { \
     using edge = warpbell::graph::weighted<uint32_t, WEIGHT>;                                                                       \
     warpbell::graph::sssp_##WHAT<uint32_t, WEIGHT, WORD>(p, warpbell::graph::packed_source<edge, SOURCE>{words, position});         \
   }                                                                                                                                 \
   WB_EXPORT(wb_sssp_##WHAT##_packed_##WHERE##_##SUFFIX)
 
-#define WB_SSSP_BOTH_PACKED(WEIGHT, WORD, SUFFIX)                                                     \
-  WB_SSSP_PACKED(relax, WEIGHT, WORD, SUFFIX, pointer, warpbell::graph::pointer_source<uint32_t>)     \
-  WB_SSSP_PACKED(relax, WEIGHT, WORD, SUFFIX, storage, warpbell::array_ref<uint32_t>)                 \
-  WB_SSSP_PACKED(parents, WEIGHT, WORD, SUFFIX, pointer, warpbell::graph::pointer_source<uint32_t>)   \
+#define WB_SSSP_BOTH_PACKED(WEIGHT, WORD, SUFFIX)                                                   \
+  WB_SSSP_PACKED(relax, WEIGHT, WORD, SUFFIX, pointer, warpbell::graph::pointer_source<uint32_t>)   \
+  WB_SSSP_PACKED(relax, WEIGHT, WORD, SUFFIX, storage, warpbell::array_ref<uint32_t>)               \
+  WB_SSSP_PACKED(parents, WEIGHT, WORD, SUFFIX, pointer, warpbell::graph::pointer_source<uint32_t>) \
   WB_SSSP_PACKED(parents, WEIGHT, WORD, SUFFIX, storage, warpbell::array_ref<uint32_t>)
 
 // Arguments: identifier, distance word; and identifier, weight, distance word.

@@ -273,8 +273,8 @@ template <class Session> class run_edges {
 };
 
 // Adds up gaps. `before_` is the edge of this lane's run in front of the next round.
-template <class Value, class Words> class run_edges<packed_session<Value, Words>> {
-  using session = packed_session<Value, Words>;
+template <class Value, class Loader> class run_edges<packed_session<Value, Loader>> {
+  using session = packed_session<Value, Loader>;
 
  public:
   using fetched = typename session::arc;
@@ -338,9 +338,9 @@ template <class T> class run_reader<array<T>> {
 #endif
 
 // Keeps the page that it read last, too.
-template <class Value, class Words> class run_reader<packed_session<Value, Words>> {
+template <class Value, class Loader> class run_reader<packed_session<Value, Loader>> {
  public:
-  WB_FN explicit run_reader(packed_session<Value, Words>& edges) : edges_(edges), word_(edges.cursor()) {}
+  WB_FN explicit run_reader(packed_session<Value, Loader>& edges) : edges_(edges), word_(edges.cursor()) {}
 
   template <class F> WB_FN void for_each(uint64_t first, uint64_t last, F f) {
     edges_.walk_alone(word_, first, last, edges_.before_alone(word_, first), [&f](Value v) {
@@ -350,8 +350,8 @@ template <class Value, class Words> class run_reader<packed_session<Value, Words
   }
 
  private:
-  packed_session<Value, Words>& edges_;
-  word_cursor<Words> word_;
+  packed_session<Value, Loader>& edges_;
+  word_cursor<Loader> word_;
 };
 
 // Calls f(tag, edge) for every edge of every lane's run, on the lane that holds the edge; `tag` is that of the run. All lanes of

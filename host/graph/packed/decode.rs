@@ -2,7 +2,7 @@
 
 use super::{BEFORE_LIST, BLOCK_ARCS, GROUP_ARCS, GROUPS, Group, index_words};
 
-/// Contradiction in a block.
+/// Contradiction within a block, or between a block and others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Damage {
     /// The index contradicts itself, or the number of words.

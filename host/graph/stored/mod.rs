@@ -7,8 +7,8 @@
 //! |---|---|---|
 //! | `NAME/header` | record of 256 bytes: version, sizes, facts about the input | always |
 //! | `NAME/offsets`, `NAME/neighbours` | lists of out-neighbours, u64 and u32 or u64 | unless lists are packed |
-//! | `NAME/neighbours`, `NAME/neighbours-positions` | packed lists of out-neighbours: words, u32, and the first word of each block, u64 | packed lists |
-//! | `NAME/neighbours-degrees`, `NAME/neighbours-degree-widths` | degrees in groups of 32: words, u32, and the width of each group, u8 | packed lists |
+//! | `NAME/neighbours`, `NAME/positions` | packed lists of out-neighbours: words, u32, and the first word of each block, u64 | packed lists |
+//! | `NAME/degrees`, `NAME/degree-widths` | degrees in groups of 32: words, u32, and the width of each group, u8 | packed lists |
 //! | `NAME/order` | number of each vertex in the order of the identifiers, u32 | lists in the order of degrees |
 //! | `NAME/hubs` | four best-connected neighbours of each vertex | always |
 //! | `NAME/in-offsets`, `NAME/in-neighbours`, `NAME/in-hubs` | the same for in-neighbours | directed graphs |

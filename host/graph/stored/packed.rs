@@ -17,19 +17,29 @@ use crate::storage::{ArrayReader, Cache, StorageError, Volume};
 /// Number outside of each vertex: u32.
 pub(super) const ORDER: &str = "order";
 
-/// Returns the name of the array with the first word of each block of packed lists, u64.
-pub(super) fn positions(words: &str) -> String {
-    format!("{words}-positions")
+/// Returns the names of the arrays beside the words of packed lists, which have the name `words`: the first word of each
+/// block, u64; the width of each group of packed degrees, u8; and their words, u32.
+fn beside(words: &str) -> [&'static str; 3] {
+    match words {
+        place::IN_NEIGHBOURS => ["in-positions", "in-degree-widths", "in-degrees"],
+        place::WEIGHTED => ["weighted-positions", "degree-widths", "degrees"],
+        _ => ["positions", "degree-widths", "degrees"],
+    }
 }
 
-/// Returns the name of the array with the widths of packed degrees, u8.
-pub(super) fn degree_widths(words: &str) -> String {
-    format!("{words}-degree-widths")
+/// Returns the name of the array with the first word of each block of packed lists.
+pub(super) fn positions(words: &str) -> &'static str {
+    beside(words)[0]
 }
 
-/// Returns the name of the array with packed degrees, u32.
-pub(super) fn degrees(words: &str) -> String {
-    format!("{words}-degrees")
+/// Returns the name of the array with the widths of packed degrees.
+pub(super) fn degree_widths(words: &str) -> &'static str {
+    beside(words)[1]
+}
+
+/// Returns the name of the array with packed degrees.
+pub(super) fn degrees(words: &str) -> &'static str {
+    beside(words)[2]
 }
 
 /// Reads the degrees of the lists `words`, as offsets.
@@ -40,8 +50,8 @@ pub(super) fn read_offsets(
     vertices: u64,
     arcs: u64,
 ) -> Result<Vec<u64>, GraphError> {
-    let widths = volume.read_array::<u8>(&graph.array(&degree_widths(words)))?;
-    let packed = volume.read_array::<u32>(&graph.array(&degrees(words)))?;
+    let widths = volume.read_array::<u8>(&graph.array(degree_widths(words)))?;
+    let packed = volume.read_array::<u32>(&graph.array(degrees(words)))?;
     let degrees = packed::unpack_values(&widths, &packed, vertices as usize)
         .ok_or_else(|| damaged(graph, format!("`{}` has not the degrees of {vertices} vertices", degrees(words))))?;
     let mut sum = 0;
@@ -114,7 +124,7 @@ fn wrapped<W: EdgeWeight>((list, weights): (Vec<u32>, Vec<W>)) -> (Vec<u32>, Opt
 impl StoredGraph {
     /// Reads where the blocks of packed lists begin, and compares this with the number of words.
     fn positions(&self, volume: &Volume, words: &str, weighted: bool) -> Result<Vec<u64>, GraphError> {
-        let positions = volume.read_array::<u64>(&self.name().array(&positions(words)))?;
+        let positions = volume.read_array::<u64>(&self.name().array(positions(words)))?;
         let array = self.name().array(words);
         let count = volume.manifest()?.entries().iter().find(|e| e.name == array).map_or(0, |e| e.count);
         let blocks = packed::blocks(self.info.arcs);

@@ -159,6 +159,15 @@ fn packed_lists_take_less_than_half_of_the_bytes() {
 }
 
 #[test]
+fn a_graph_of_the_longest_name_is_stored() {
+    let v = volume("soft:mem:1M");
+    let longest = "n".repeat(40);
+    let csr = graph(&[(1, 2, 3), (4, 4, 5)], true, false, 1);
+    GraphToStore::new(name(&longest), loaded(csr)).store(&v, false, &mut |_| ()).unwrap();
+    open(&v, &longest).unwrap().verify(&v).unwrap();
+}
+
+#[test]
 fn graphs_without_edges_or_vertices_are_stored_too() {
     for (vertices, edges) in [(0, &[][..]), (1, &[][..]), (5, &[][..]), (2, &[(0, 1)][..])] {
         for form in FORMS {
@@ -184,9 +193,9 @@ proptest! {
         let v = volume("soft:mem:1M");
         store(&v, graph(&edges, directed, false, 1), FORMS[form]);
         let parts = [
-            "neighbours", "neighbours-positions", "neighbours-degrees", "neighbours-degree-widths", "hubs", "order",
-            "in-neighbours", "in-neighbours-positions", "in-neighbours-degrees", "in-neighbours-degree-widths", "in-hubs",
-            "weighted-neighbours", "weighted-neighbours-positions", "header",
+            "neighbours", "positions", "degrees", "degree-widths", "hubs", "order",
+            "in-neighbours", "in-positions", "in-degrees", "in-degree-widths", "in-hubs",
+            "weighted-neighbours", "weighted-positions", "header",
         ];
         let manifest = v.manifest().unwrap();
         let entry = manifest.find(&format!("g/{}", parts[part]));

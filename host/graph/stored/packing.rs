@@ -70,6 +70,18 @@ struct Packed {
     words: Bytes,
 }
 
+impl Packed {
+    /// Calls `put` with the words, which have the name `words`, and their positions.
+    fn put(
+        &self,
+        words: &str,
+        mut put: impl FnMut(&str, ElementType, &[u8]) -> Result<(), GraphError>,
+    ) -> Result<(), GraphError> {
+        self.words.each(|bytes| put(words, ElementType::U32, bytes))?;
+        put(packed::positions(words), ElementType::U64, bytemuck::cast_slice(&self.positions))
+    }
+}
+
 /// The lists of one direction.
 #[derive(Debug)]
 struct Side {
@@ -115,13 +127,13 @@ impl PackedLists {
     pub(super) fn plan(&self, mut plan: Plan) -> Plan {
         let packed = |plan: Plan, words: &str, lists: &Packed| {
             let plan = plan.array::<u32>(words, lists.words.len() / size_of::<u32>() as u64);
-            plan.array::<u64>(&packed::positions(words), lists.positions.len() as u64)
+            plan.array::<u64>(packed::positions(words), lists.positions.len() as u64)
         };
         for (side, words, hubs) in self.sides() {
             plan = packed(plan, words, &side.lists);
             let (widths, degrees) = &side.degrees;
-            plan = plan.array::<u8>(&packed::degree_widths(words), widths.len() as u64);
-            plan = plan.array::<u32>(&packed::degrees(words), degrees.len() as u64);
+            plan = plan.array::<u8>(packed::degree_widths(words), widths.len() as u64);
+            plan = plan.array::<u32>(packed::degrees(words), degrees.len() as u64);
             plan = plan.array::<u32>(hubs, side.hubs.len() / size_of::<u32>() as u64);
         }
         plan = match &self.weighted {
@@ -140,20 +152,15 @@ impl PackedLists {
         &self,
         mut put: impl FnMut(&str, ElementType, &[u8]) -> Result<(), GraphError>,
     ) -> Result<(), GraphError> {
-        let lists =
-            |words: &str, lists: &Packed, put: &mut dyn FnMut(&str, ElementType, &[u8]) -> Result<(), GraphError>| {
-                lists.words.each(|bytes| put(words, ElementType::U32, bytes))?;
-                put(&packed::positions(words), ElementType::U64, bytemuck::cast_slice(&lists.positions))
-            };
         for (side, words, hubs) in self.sides() {
-            lists(words, &side.lists, &mut put)?;
-            put(&packed::degree_widths(words), ElementType::U8, &side.degrees.0)?;
-            put(&packed::degrees(words), ElementType::U32, bytemuck::cast_slice(&side.degrees.1))?;
+            side.lists.put(words, &mut put)?;
+            put(packed::degree_widths(words), ElementType::U8, &side.degrees.0)?;
+            put(packed::degrees(words), ElementType::U32, bytemuck::cast_slice(&side.degrees.1))?;
             side.hubs.each(|bytes| put(hubs, ElementType::U32, bytes))?;
         }
         match &self.weighted {
             None => {}
-            Some(Weighted::Packed(packed)) => lists(WEIGHTED, packed, &mut put)?,
+            Some(Weighted::Packed(lists)) => lists.put(WEIGHTED, &mut put)?,
             Some(Weighted::Plain(edges)) => edges.each(|bytes| put(WEIGHTED, ElementType::Record, bytes))?,
         }
         match &self.order {
