@@ -237,7 +237,7 @@ pub enum GraphCommand {
         #[command(flatten)]
         paths: PathArgs,
         /// Largest distance: vertices that are further away from the source count as unreached
-        #[arg(long, value_name = "D", help_heading = "Paths", value_parser = distance)]
+        #[arg(long, value_name = "D", help_heading = "Paths", value_parser = distance, allow_negative_numbers = true)]
         max_distance: Option<f64>,
         #[command(flatten)]
         graph: GraphArgs,

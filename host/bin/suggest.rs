@@ -175,7 +175,7 @@ mod tests {
         for (words, meant) in [
             (&["grpah", "bfs"][..], "'graph'"),
             (&["graph", "bsf"], "'bfs'"),
-            (&["graph", "c"], "'cc'"),
+            (&["graph", "pagernk"], "'pagerank'"),
             (&["bench", "nvem"], "'nvme'"),
             (&["nvme", "isd"], "exists: 'id'"),
             (&["nvme", "smart-lgo"], "'smart-log'"),

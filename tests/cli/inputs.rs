@@ -72,7 +72,7 @@ fn weights_that_32_bits_do_not_hold_have_64() {
         let words = format!("real weights ({expected})");
         mentions(line, &[&words]);
         let info = ["graph", "info", expected, "--device", &device];
-        mentions(&succeeds(&info), &[&format!("\nstored with {words}\n")]);
+        mentions(&succeeds(&info), &[&format!("bits a stored edge   {words}\n")]);
         let report: Value = serde_json::from_str(&succeeds(&[&info[..], &["--json", "-"]].concat())).unwrap();
         assert_eq!(report["graph"]["weight_type"], words);
     }
