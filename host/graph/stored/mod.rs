@@ -97,6 +97,7 @@ pub struct GraphToStore {
     /// Bitmap of the vertices with an edge to themselves; empty if there are none.
     loops: Vec<u64>,
     notices: Vec<Notice>,
+    #[cfg(feature = "internals")]
     in_files: bool,
     page_checksums: bool,
 }
@@ -143,6 +144,7 @@ impl GraphToStore {
         let mut info = source.info();
         let (ids, loops) = (source.ids.clone(), std::mem::take(&mut source.loops));
         let notices = std::mem::take(&mut source.notices);
+        #[cfg(feature = "internals")]
         let in_files = matches!(source.out, Lists::InFiles(_));
         let contents = match lists {
             ListForm::Packed(order) if info.neighbour_bytes == 4 => {
@@ -152,7 +154,17 @@ impl GraphToStore {
             }
             _ => Contents::Plain(source),
         };
-        Ok(Self { name, contents, info, ids, loops, notices, in_files, page_checksums: false })
+        Ok(Self {
+            name,
+            contents,
+            info,
+            ids,
+            loops,
+            notices,
+            #[cfg(feature = "internals")]
+            in_files,
+            page_checksums: false,
+        })
     }
 
     /// Sets whether a volume without page checksums gets them.
