@@ -366,8 +366,7 @@ fn damaged_parts_are_named() {
     image.import("kron:8", "kron", &["--weights", "integers"]);
     let whole = fs::read(&image.path).unwrap();
     let manifest = open(&image.device).manifest().unwrap();
-    let parts =
-        ["header", "order", "neighbours", "neighbours-positions", "neighbours-degrees", "hubs", "weighted-neighbours"];
+    let parts = ["header", "order", "neighbours", "positions", "degrees", "hubs", "weighted-neighbours"];
     for part in parts {
         let array = format!("kron/{part}");
         let mut bytes = whole.clone();
