@@ -183,6 +183,8 @@ impl MultiBfsResult {
 
 #[pymethods]
 impl MultiBfsResult {
+    /// Depth of each vertex for each search, a tensor each; -1 for vertices that the search did not reach. ``None`` if there were to be no
+    /// depths.
     #[getter]
     fn depth<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyList>>> {
         self.depth.as_ref().map(|each| PyList::new(py, each.iter().map(|one| one.clone_ref(py)))).transpose()
