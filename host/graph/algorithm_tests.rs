@@ -456,6 +456,30 @@ fn edges_that_cannot_be_trusted_or_read_are_errors_and_not_results() {
     }
 }
 
+/// The directed example graph of LDBC Graphalytics (`validation-graphs/example` of ldbc/ldbc_graphalytics).
+pub(super) const DIRECTED_EXAMPLE: [(u64, u64); 17] = [
+    (1, 3),
+    (1, 5),
+    (2, 4),
+    (2, 5),
+    (2, 10),
+    (3, 1),
+    (3, 5),
+    (3, 8),
+    (3, 10),
+    (5, 3),
+    (5, 4),
+    (5, 8),
+    (6, 3),
+    (6, 4),
+    (7, 4),
+    (8, 1),
+    (9, 4),
+];
+/// The undirected one.
+pub(super) const UNDIRECTED_EXAMPLE: [(u64, u64); 12] =
+    [(2, 3), (2, 4), (3, 4), (3, 5), (3, 8), (5, 6), (5, 8), (6, 7), (6, 8), (6, 9), (6, 10), (7, 9)];
+
 /// Runs all algorithms on a placed graph, and checks their results with the verifiers.
 fn verify_all(csr: &Csr, graph: &GraphOnEngine, source: u64) {
     let found = bfs(graph, source, &BfsOptions::default()).unwrap();

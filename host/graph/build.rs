@@ -48,6 +48,8 @@ pub(crate) trait EdgeWeight: bytemuck::Pod + Default + PartialOrd + Send + Sync 
     /// Kind of the weights in a stored graph.
     const KIND: Option<WeightType>;
     fn wrap(weights: Vec<Self>) -> Option<Weights>;
+    /// Returns one of the weights, which are of this kind.
+    fn at(weights: Option<&Weights>, index: usize) -> Self;
 }
 
 impl EdgeWeight for () {
@@ -55,25 +57,28 @@ impl EdgeWeight for () {
     fn wrap(_: Vec<Self>) -> Option<Weights> {
         None
     }
+    fn at(_: Option<&Weights>, _: usize) -> Self {}
 }
-impl EdgeWeight for u32 {
-    const KIND: Option<WeightType> = Some(WeightType::U32);
-    fn wrap(weights: Vec<Self>) -> Option<Weights> {
-        Some(Weights::U32(weights))
-    }
+
+macro_rules! edge_weight {
+    ($type:ty: $kind:ident) => {
+        impl EdgeWeight for $type {
+            const KIND: Option<WeightType> = Some(WeightType::$kind);
+            fn wrap(weights: Vec<Self>) -> Option<Weights> {
+                Some(Weights::$kind(weights))
+            }
+            fn at(weights: Option<&Weights>, index: usize) -> Self {
+                match weights {
+                    Some(Weights::$kind(list)) => list[index],
+                    _ => Self::default(),
+                }
+            }
+        }
+    };
 }
-impl EdgeWeight for f32 {
-    const KIND: Option<WeightType> = Some(WeightType::F32);
-    fn wrap(weights: Vec<Self>) -> Option<Weights> {
-        Some(Weights::F32(weights))
-    }
-}
-impl EdgeWeight for f64 {
-    const KIND: Option<WeightType> = Some(WeightType::F64);
-    fn wrap(weights: Vec<Self>) -> Option<Weights> {
-        Some(Weights::F64(weights))
-    }
-}
+edge_weight!(u32: U32);
+edge_weight!(f32: F32);
+edge_weight!(f64: F64);
 
 /// Wraps a list of vertex numbers in [`Neighbours`] without copying it.
 pub(crate) fn wrap<V: VertexId>(list: Vec<V>) -> Neighbours {

@@ -1,7 +1,9 @@
 //! Compares strongly connected components, betweenness centrality and label propagation with serial algorithms, on the shapes
 //! of `algorithm_tests`.
 
-use super::algorithm_tests::{in_edges, is_due, serial_components, serial_depths, shapes, sources};
+use super::algorithm_tests::{
+    DIRECTED_EXAMPLE, UNDIRECTED_EXAMPLE, in_edges, is_due, serial_components, serial_depths, shapes, sources,
+};
 use super::*;
 use crate::engine::testing;
 
@@ -113,29 +115,9 @@ fn labels_are_those_of_the_synchronous_rule() {
 #[test]
 fn labels_are_those_of_the_examples_of_graphalytics() {
     // The examples of the specification, whose results are after two iterations.
-    let directed = [
-        (1, 3),
-        (1, 5),
-        (2, 4),
-        (2, 5),
-        (2, 10),
-        (3, 1),
-        (3, 5),
-        (3, 8),
-        (3, 10),
-        (5, 3),
-        (5, 4),
-        (5, 8),
-        (6, 3),
-        (6, 4),
-        (7, 4),
-        (8, 1),
-        (9, 4),
-    ];
-    let undirected = [(2, 3), (2, 4), (3, 4), (3, 5), (3, 8), (5, 6), (5, 8), (6, 7), (6, 8), (6, 9), (6, 10), (7, 9)];
     let cases = [
-        (true, &directed[..], &[0, 1, 2, 3, 4, 1, 1, 2, 3, 2, 1][..]),
-        (false, &undirected, &[0, 1, 2, 3, 2, 2, 6, 5, 2, 5, 5]),
+        (true, &DIRECTED_EXAMPLE[..], &[0, 1, 2, 3, 4, 1, 1, 2, 3, 2, 1][..]),
+        (false, &UNDIRECTED_EXAMPLE, &[0, 1, 2, 3, 2, 2, 6, 5, 2, 5, 5]),
     ];
     for (directed, edges, labels) in cases {
         let csr = Csr::from_edges(11, edges, CsrOptions { directed, ..Default::default() }).unwrap();

@@ -449,24 +449,32 @@ impl Csr {
 /// Rule that drops nothing, for arcs of a graph that is simple already.
 const KEEP: Rule = Rule { mirror: false, keep_self_loops: true };
 
+/// Divides vertices into ranges of at most `vertices` vertices and `arcs` arcs, or of one vertex.
+pub(crate) fn ranges(offsets: &[u64], vertices: usize, arcs: u64) -> impl Iterator<Item = Range<usize>> + '_ {
+    let all = offsets.len() - 1;
+    let mut first = 0usize;
+    std::iter::from_fn(move || {
+        let most = &offsets[first + 1..=all.min(first.saturating_add(vertices))];
+        let limit = offsets[first].saturating_add(arcs);
+        let range = first..first + most.partition_point(|&end| end <= limit).max(1);
+        (first < all).then(|| {
+            first = range.end;
+            range
+        })
+    })
+}
+
 /// Divides values that belong to arcs into parts of whole vertices, for tasks that write them: few vertices where lists are
 /// long.
 pub(crate) fn blocks_mut<'a, T>(offsets: &[u64], mut values: &'a mut [T]) -> Vec<(Range<usize>, &'a mut [T])> {
-    /// Vertices of a part, and arcs unless it is one vertex.
-    const VERTICES: usize = 1 << 10;
-    const ARCS: u64 = 1 << 15;
-    let vertices = offsets.len() - 1;
-    let mut parts = Vec::new();
-    let mut first = 0;
-    while first < vertices {
-        let most = (first + VERTICES).min(vertices);
-        let last = first + offsets[first + 1..=most].partition_point(|&end| end <= offsets[first] + ARCS).max(1);
-        let (part, rest) = std::mem::take(&mut values).split_at_mut((offsets[last] - offsets[first]) as usize);
-        values = rest;
-        parts.push((first..last, part));
-        first = last;
-    }
-    parts
+    ranges(offsets, 1 << 10, 1 << 15)
+        .map(|range| {
+            let count = (offsets[range.end] - offsets[range.start]) as usize;
+            let (part, rest) = std::mem::take(&mut values).split_at_mut(count);
+            values = rest;
+            (range, part)
+        })
+        .collect()
 }
 
 #[cfg(test)]

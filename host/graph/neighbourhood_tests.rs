@@ -1,7 +1,7 @@
 //! Tests of triangles, clustering coefficients and cores: on difficult shapes against serial counts, and on random graphs
 //! against networkx.
 
-use super::algorithm_tests::{Shape, on_storage, shapes, skewed};
+use super::algorithm_tests::{DIRECTED_EXAMPLE, Shape, UNDIRECTED_EXAMPLE, on_storage, shapes, skewed};
 use super::*;
 use crate::engine::testing;
 use crate::storage::{Cache, Drive, Volume};
@@ -217,30 +217,10 @@ fn random_graphs_are_those_of_networkx() {
 /// The example graphs and results of LDBC Graphalytics (`validation-graphs/example` of ldbc/ldbc_graphalytics).
 #[test]
 fn coefficients_of_the_examples_of_graphalytics() {
-    let directed = [
-        (1, 3),
-        (1, 5),
-        (2, 4),
-        (2, 5),
-        (2, 10),
-        (3, 1),
-        (3, 5),
-        (3, 8),
-        (3, 10),
-        (5, 3),
-        (5, 4),
-        (5, 8),
-        (6, 3),
-        (6, 4),
-        (7, 4),
-        (8, 1),
-        (9, 4),
-    ];
     let of_directed = [2.0 / 3.0, 1.0 / 6.0, 0.15, 0.05, 0.25, 0.0, 0.0, 5.0 / 6.0, 0.0, 0.0];
-    let undirected = [(2, 3), (2, 4), (3, 4), (3, 5), (3, 8), (5, 6), (5, 8), (6, 7), (6, 8), (6, 9), (6, 10), (7, 9)];
     let of_undirected = [1.0, 1.0 / 3.0, 1.0, 2.0 / 3.0, 0.2, 1.0, 2.0 / 3.0, 1.0, 0.0];
     for (edges, first, is_directed, expected) in
-        [(&directed[..], 1, true, &of_directed[..]), (&undirected[..], 2, false, &of_undirected[..])]
+        [(&DIRECTED_EXAMPLE[..], 1, true, &of_directed[..]), (&UNDIRECTED_EXAMPLE[..], 2, false, &of_undirected[..])]
     {
         let edges: Vec<(u64, u64)> = edges.iter().map(|&(a, b)| (a - first, b - first)).collect();
         let csr = Csr::from_edges(expected.len() as u64, &edges, CsrOptions::default().directed(is_directed)).unwrap();

@@ -110,35 +110,20 @@ template <class Id, class Source> WB_FN void cdlp_count(const wb_cdlp& p, const 
   label_counts<Id> counts(p);
   auto edges = source.open();
   run_reader<decltype(edges)> reader(edges);
-  const warp::mask_t all = warp::full();
   uint64_t scanned = 0, bad = 0;
   for_each_tile(
       static_cast<const Id*>(p.tile), p.edges_to - p.edges_from, p.backward != 0,
       [&](uint64_t from, uint64_t first, uint64_t last) {
         first += p.edges_from;
         last += p.edges_from;
-        for (uint64_t base = from < p.first ? p.first : from; base < p.last; base += warp::width) {
-          const uint64_t v = base + warp::lane();
-          const uint64_t list = v < p.last ? offset[v] : last;
-          const bool inside = list < last;
-          uint64_t begin = last;
-          uint32_t count = 0;
-          if (inside) {
-            begin = list < first ? first : list;
-            const uint64_t end = offset[v + 1] < last ? offset[v + 1] : last;
-            if (end > begin) count = static_cast<uint32_t>(end - begin);
-          }
-          scanned += count;
-          for_each_edge(edges, reader, begin, count, static_cast<Id>(v), [&](Id u, Id n) {
+        for_each_list_of_tile(offset, from < p.first ? p.first : from, p.last, first, last, [&](uint64_t v, run r) {
+          scanned += r.count;
+          for_each_edge(edges, reader, r.first, r.count, static_cast<Id>(v), [&](Id u, Id n) {
             if (n != u && is_valid_edge(edges, n, p.vertices, bad)) counts.count(u, label[n]);
           });
-          if (!warp::all(all, inside)) break;
-        }
+        });
       },
-      [&](uint64_t from, uint64_t to) {
-        // With one lane to a warp no other lane keeps reads in flight. Otherwise tiles of one page gain nothing.
-        if (warp::width < 32 || edges.joins_pages()) edges.expect_range(all, from + p.edges_from, to + p.edges_from);
-      });
+      [&](uint64_t from, uint64_t to) { expect_tile(edges, from + p.edges_from, to + p.edges_from); });
   counts.flush();
   add_count(sums, WB_CDLP_SCANNED, scanned);
   add_count(sums, WB_GRAPH_BAD_EDGES, bad);

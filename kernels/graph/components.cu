@@ -89,27 +89,17 @@ template <class Id, class Source> WB_FN void components_rest(const wb_components
   const Id giant = static_cast<Id>(p.giant);
   auto edges = source.open();
   run_reader<decltype(edges)> reader(edges);
-  const warp::mask_t all = warp::full();
   uint64_t scanned = 0, bad = 0;
   for_each_tile(
       static_cast<const Id*>(p.tile), p.edges, false,
       [&](uint64_t from, uint64_t first, uint64_t last) {
-        for (uint64_t base = from; base < p.vertices; base += warp::width) {
-          const uint64_t v = base + warp::lane();
-          uint64_t begin = v < p.vertices ? offset[v] : last;
-          const bool inside = begin < last;
-          uint32_t count = 0;
-          if (inside && root_of(label, static_cast<Id>(v)) != giant) {
-            const uint64_t end = offset[v + 1] < last ? offset[v + 1] : last;
-            if (begin < first) begin = first;
-            if (end > begin) count = static_cast<uint32_t>(end - begin);
-          }
-          scanned += count;
-          for_each_edge(edges, reader, begin, count, static_cast<Id>(v), [&](Id u, Id n) {
+        for_each_list_of_tile(offset, from, p.vertices, first, last, [&](uint64_t v, run r) {
+          if (r.count && root_of(label, static_cast<Id>(v)) == giant) r.count = 0;
+          scanned += r.count;
+          for_each_edge(edges, reader, r.first, r.count, static_cast<Id>(v), [&](Id u, Id n) {
             if (is_valid_edge(edges, n, p.vertices, bad)) link(label, u, n);
           });
-          if (!warp::all(all, inside)) break;
-        }
+        });
       },
       [](uint64_t, uint64_t) {});
   add_count(sums, WB_COMPONENTS_SCANNED, scanned);

@@ -6,7 +6,7 @@
 // is its core number from then on. Its list is read once, when it is peeled.
 #include <warpbell/kernel.h>
 
-#include "work.cuh"
+#include "walk.cuh"
 
 namespace warpbell {
 namespace graph {
@@ -84,20 +84,24 @@ template <class Id, class Source> WB_FN void core_peel(const wb_core& p, const S
   item<Id>* in_next = static_cast<item<Id>*>(p.in_queue_next);
   auto edges = source.open();
   uint64_t scanned = 0, peeled = 0, bad = 0;
-  for_each_queued_edge(static_cast<const item<Id>*>(p.queue), p.items, p.read, edges, scanned, [&](Id, Id n) {
-    if (!is_valid_edge(edges, n, p.vertices, bad)) return;
-    // The vertex itself, and all others that were peeled, are at the level or below.
-    if (order::load<order::relaxed>(&degree[n]) <= p.level) return;
-    const uint64_t before = order::fetch_add<order::relaxed>(&degree[n], ~uint64_t{0});
-    if (before <= p.level) {
-      // Another thread was faster with the last edge above the level.
-      order::fetch_add<order::relaxed>(&degree[n], uint64_t{1});
-    } else if (before == p.level + 1) {
-      ++peeled;
-      const uint64_t v = n;
-      push(next, &sums->sum[WB_CORE_ITEMS], n, offset[v], offset[v + 1]);
-      if (in_offset) push(in_next, &sums->sum[WB_CORE_IN_ITEMS], n, in_offset[v], in_offset[v + 1]);
-    }
+  run_reader<decltype(edges)> reader(edges);
+  for_each_turn(edges, static_cast<const item<Id>*>(p.queue), p.items, static_cast<const uint64_t*>(p.read), [&](bool, item<Id> it, run r) {
+    scanned += r.count;
+    for_each_edge(edges, reader, r.first, r.count, it.vertex, [&](Id, Id n) {
+      if (!is_valid_edge(edges, n, p.vertices, bad)) return;
+      // The vertex itself, and all others that were peeled, are at the level or below.
+      if (order::load<order::relaxed>(&degree[n]) <= p.level) return;
+      const uint64_t before = order::fetch_add<order::relaxed>(&degree[n], ~uint64_t{0});
+      if (before <= p.level) {
+        // Another thread was faster with the last edge above the level.
+        order::fetch_add<order::relaxed>(&degree[n], uint64_t{1});
+      } else if (before == p.level + 1) {
+        ++peeled;
+        const uint64_t v = n;
+        push(next, &sums->sum[WB_CORE_ITEMS], n, offset[v], offset[v + 1]);
+        if (in_offset) push(in_next, &sums->sum[WB_CORE_IN_ITEMS], n, in_offset[v], in_offset[v + 1]);
+      }
+    });
   });
   add_count(sums, WB_CORE_PEELED, peeled);
   add_count(sums, WB_CORE_SCANNED, scanned);

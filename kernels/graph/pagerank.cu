@@ -75,42 +75,23 @@ template <class Id, class C, class Source> WB_FN void pagerank_pull(const wb_pag
   wb_graph_counters* sums = p.sums;
   auto edges = source.open();
   run_reader<decltype(edges)> reader(edges);
-  const warp::mask_t all = warp::full();
   uint64_t scanned = 0, bad = 0;
   for_each_tile(
       static_cast<const Id*>(p.tile), p.edges, p.backward != 0,
       [&](uint64_t from, uint64_t first, uint64_t last) {
-        for (uint64_t base = from; base < p.vertices; base += warp::width) {
-          const uint64_t v = base + warp::lane();
-          const uint64_t list = v < p.vertices ? offset[v] : last;
-          const bool inside = list < last;
-          uint64_t begin = last;
-          uint32_t count = 0;
-          bool whole = false;
-          if (inside) {
-            const uint64_t list_end = offset[v + 1];
-            begin = list < first ? first : list;
-            const uint64_t end = list_end < last ? list_end : last;
-            if (end > begin) count = static_cast<uint32_t>(end - begin);
-            whole = list >= first && list_end <= last;
-          }
-          scanned += count;
-          const double s = sum_of_run(edges, reader, begin, count,
+        for_each_list_of_tile(offset, from, p.vertices, first, last, [&](uint64_t v, run r) {
+          scanned += r.count;
+          const double s = sum_of_run(edges, reader, r.first, r.count,
                                       [&](Id n) { return is_valid_edge(edges, n, p.vertices, bad) ? contribution[n] : C{0}; });
-          if (count) {
-            if (whole) {
-              sum[v] = s;
-            } else {
-              atomicAdd(&sum[v], s);  // the list continues in another tile
-            }
+          if (r.count == 0) return;
+          if (r.first == offset[v] && r.first + r.count == offset[v + 1]) {
+            sum[v] = s;
+          } else {
+            atomicAdd(&sum[v], s);  // the list continues in another tile
           }
-          if (!warp::all(all, inside)) break;
-        }
+        });
       },
-      [&](uint64_t from, uint64_t to) {
-        // With one lane to a warp no other lane keeps reads in flight. Otherwise tiles of one page gain nothing.
-        if (warp::width < 32 || edges.joins_pages()) edges.expect_range(all, from, to);
-      });
+      [&](uint64_t from, uint64_t to) { expect_tile(edges, from, to); });
   add_count(sums, WB_PAGERANK_SCANNED, scanned);
   add_count(sums, WB_GRAPH_BAD_EDGES, bad);
   publish(sums, p.report);

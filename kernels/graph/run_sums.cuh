@@ -40,13 +40,7 @@ WB_FN double sum_of_run(Session& edges, [[maybe_unused]] run_reader<Session>& re
     for (uint32_t round = 0; round < runs.total(); round += unroll * warp::width) {
       typename run_edges<Session>::fetched v[unroll]{};
       uint32_t owner[unroll];
-#pragma unroll
-      for (uint32_t u = 0; u < unroll; ++u) {
-        const uint32_t k = round + u * warp::width + warp::lane();
-        owner[u] = runs.owner(k < runs.total() ? k : runs.total() - 1);
-        const uint64_t i = runs.index(k, owner[u]);
-        v[u] = at.fetch(k < runs.total(), i);
-      }
+      fetch_rounds(runs, at, round, v, owner);
       double c[unroll];
 #pragma unroll
       for (uint32_t u = 0; u < unroll; ++u) {

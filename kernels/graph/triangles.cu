@@ -18,23 +18,14 @@ template <class Id, class Source> WB_FN void triangles_order(const wb_triangles&
   wb_graph_counters* sums = p.sums;
   auto edges = source.open();
   run_reader<decltype(edges)> reader(edges);
-  const warp::mask_t all = warp::full();
   uint64_t scanned = 0, bad = 0;
   for_each_tile(
       static_cast<const Id*>(p.tile), p.edges, false,
       [&](uint64_t from, uint64_t first, uint64_t last) {
-        for (uint64_t base = from; base < p.vertices; base += warp::width) {
-          const uint64_t v = base + warp::lane();
-          uint64_t begin = v < p.vertices ? offset[v] : last;
-          const bool inside = begin < last;
-          uint32_t count = 0, own = 0;
-          if (inside) {
-            const uint64_t end = offset[v + 1] < last ? offset[v + 1] : last;
-            if (begin < first) begin = first;
-            if (end > begin) count = static_cast<uint32_t>(end - begin);
-          }
-          scanned += count;
-          for_each_edge(edges, reader, begin, count, static_cast<Id>(v), [&](Id u, Id n) {
+        for_each_list_of_tile(offset, from, p.vertices, first, last, [&](uint64_t v, run r) {
+          uint32_t own = 0;
+          scanned += r.count;
+          for_each_edge(edges, reader, r.first, r.count, static_cast<Id>(v), [&](Id u, Id n) {
             if (!is_valid_edge(edges, n, p.vertices, bad) || !ranks_above(n, degree_in(offset, n), u, degree_in(offset, u))) return;
             if constexpr (warp::width == 1) {
               ++own;  // the only lane reads a list of its own
@@ -43,12 +34,9 @@ template <class Id, class Source> WB_FN void triangles_order(const wb_triangles&
             }
           });
           if (own) order::fetch_add<order::relaxed>(&above[v], own);
-          if (!warp::all(all, inside)) break;
-        }
+        });
       },
-      [&](uint64_t from, uint64_t to) {
-        if (warp::width < 32 || edges.joins_pages()) edges.expect_range(all, from, to);
-      });
+      [&](uint64_t from, uint64_t to) { expect_tile(edges, from, to); });
   add_count(sums, WB_TRIANGLES_SCANNED, scanned);
   add_count(sums, WB_GRAPH_BAD_EDGES, bad);
   publish(sums, p.report);

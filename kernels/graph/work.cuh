@@ -297,6 +297,20 @@ template <class Value, class Loader> class run_edges<packed_session<Value, Loade
   uint32_t before_;
 };
 
+// Fetches the edges of `Rounds` rounds of positions from `round` on, so that their loads are on their way together, and finds the lanes whose
+// runs they belong to. All lanes call this.
+template <class Session, uint32_t Rounds> WB_FN void fetch_rounds(const lane_runs& runs, run_edges<Session>& at, uint32_t round,
+                                                                  typename run_edges<Session>::fetched (&v)[Rounds],
+                                                                  uint32_t (&owner)[Rounds]) {
+#pragma unroll
+  for (uint32_t u = 0; u < Rounds; ++u) {
+    const uint32_t k = round + u * warp::width + warp::lane();
+    owner[u] = runs.owner(k < runs.total() ? k : runs.total() - 1);
+    const uint64_t i = runs.index(k, owner[u]);
+    v[u] = at.fetch(k < runs.total(), i);
+  }
+}
+
 // Length from which on the whole warp walks a list on its own, in whole lines.
 constexpr uint32_t long_list = 4 * warp::width;
 
@@ -380,13 +394,7 @@ WB_FN void for_each_edge(Session& edges, [[maybe_unused]] run_reader<Session>& r
     for (uint32_t round = 0; round < runs.total(); round += unroll * warp::width) {
       typename run_edges<Session>::fetched v[unroll]{};
       uint32_t owner[unroll];
-#pragma unroll
-      for (uint32_t u = 0; u < unroll; ++u) {
-        const uint32_t k = round + u * warp::width + warp::lane();
-        owner[u] = runs.owner(k < runs.total() ? k : runs.total() - 1);
-        const uint64_t i = runs.index(k, owner[u]);
-        v[u] = at.fetch(k < runs.total(), i);
-      }
+      fetch_rounds(runs, at, round, v, owner);
 #pragma unroll
       for (uint32_t u = 0; u < unroll; ++u) {
         const T edge = at.value(runs, round + u * warp::width, owner[u], v[u]);
@@ -465,44 +473,35 @@ WB_FN bool any_edge(Session& edges, uint64_t first, uint64_t count, typename Ses
   }
 }
 
-// Calls f(vertex, edge) for every edge of a queue's items, on the lane that holds the edge. Each warp takes some items, and its lanes
-// share the edges of all of them. `scanned` grows by the edges of this lane's items. All lanes call this.
-template <class Id, class Session, class F>
-WB_FN void for_each_queued_edge(const item<Id>* queue, uint64_t items, const uint64_t* offset, Session& edges, uint64_t& scanned, F f) {
-  run_reader<Session> reader(edges);
-  const uint32_t turn = items_per_turn(items);
-  const uint64_t stride = static_cast<uint64_t>(warp::total()) * turn;
-  // With one lane to a warp no other lane keeps reads in flight: request lists this many turns ahead.
-  constexpr uint64_t ahead = session_traits<Session>::stored && warp::width < 32 ? 16 : 0;
-  auto prefetch = [&](uint64_t at) {
-    const uint64_t k = at + warp::lane();
-    if (warp::lane() >= turn || k >= items) return;
-    const run r = run_of(queue[k], offset);
-    if (r.count) edges.prefetch(r.first, r.count);
-  };
-  const uint64_t begin = static_cast<uint64_t>(warp::index()) * turn;
-  if constexpr (ahead > 0) {
-    for (uint64_t i = 0; i < ahead; ++i) prefetch(begin + i * stride);
-  }
-  for (uint64_t at = begin; at < items; at += stride) {
-    if constexpr (ahead > 0) prefetch(at + ahead * stride);
-    const uint64_t k = at + warp::lane();
-    run r{0, 0};
-    Id from = 0;
-    if (warp::lane() < turn && k < items) {
-      const item<Id> it = queue[k];
-      r = run_of(it, offset);
-      from = it.vertex;
-    }
-    scanned += r.count;
-    for_each_edge(edges, reader, r.first, r.count, from, f);
-  }
-}
-
 // --- the whole edge list in even shares ------------------------------------------------------------------------------
 
 // Number of turns between the request for a tile and its use. With one lane to a warp no other lane keeps reads in flight.
 constexpr uint64_t tiles_ahead = warp::width < 32 ? 4 : 1;
+
+// Calls f(vertex, run) for the part of each list that lies in the tile of edges first..last, from the vertex `from` on and before `end`; one
+// lane for each vertex. All lanes call f together; a lane without a part has a run without edges.
+template <class F>
+WB_FN void for_each_list_of_tile(const uint64_t* offset, uint64_t from, uint64_t end, uint64_t first, uint64_t last, F f) {
+  for (uint64_t base = from; base < end; base += warp::width) {
+    const uint64_t v = base + warp::lane();
+    const uint64_t list = v < end ? offset[v] : last;
+    const bool inside = list < last;
+    run r{last, 0};
+    if (inside) {
+      r.first = list < first ? first : list;
+      const uint64_t list_end = offset[v + 1] < last ? offset[v + 1] : last;
+      if (list_end > r.first) r.count = static_cast<uint32_t>(list_end - r.first);
+    }
+    f(v, r);
+    if (!warp::all(warp::full(), inside)) break;
+  }
+}
+
+// Requests the edges of a tile that the warp reads soon. With one lane to a warp no other lane keeps reads in flight. Otherwise tiles of
+// one page gain nothing.
+template <class Session> WB_FN void expect_tile(Session& edges, uint64_t from, uint64_t to) {
+  if (warp::width < 32 || edges.joins_pages()) edges.expect_range(warp::full(), from, to);
+}
 
 // Calls f(vertices_from, edges_from, edges_to) for this warp's tiles of `piece_edges` edges; `tile[t]` is the vertex that holds the
 // tile's first edge. Neighbouring warps take neighbouring tiles, so the grid sweeps the list once, in either direction.

@@ -19,6 +19,7 @@
 
 mod arcs;
 mod error;
+mod gather;
 mod header;
 mod memory;
 mod name;

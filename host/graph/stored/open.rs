@@ -3,7 +3,7 @@
 use super::arcs::{ARCS_AT_ONCE, ArcReader, StoredWeight};
 use super::header::{Raw, StoredIds};
 use super::{GraphName, HEADER, HUBS, IDS, IN_HUBS, SELF_LOOPS, StoredError, StoredInfo, WeightType, entries};
-use super::{memory, names, packed};
+use super::{gather, memory, names, packed};
 use crate::graph::csr::{self, Csr, MAX_NARROW_VERTICES, NeighbourOrder, Neighbours, VertexId, Weights};
 use crate::graph::edges::{
     DEFAULT_LAUNCH_LIMIT, EdgeStore, GraphError, GraphOnEngine, Lists, PlacedOrder, Placement, PlacementOptions,
@@ -249,14 +249,14 @@ impl StoredGraph {
         self.check_weights(needs)?;
         let engine = volume.engine();
         let edges = |part: &str| -> Result<EdgeStore, GraphError> {
-            let Placement::Storage(cache) = placement.clone() else {
-                return self.packed(volume, &placement, part, false);
-            };
-            if self.info.packed {
-                return self.packed(volume, &placement, part, false);
-            }
             let name = self.name.array(part);
-            Ok(if V::WIDTH == 4 { EdgeStore::Narrow(cache.open(&name)?) } else { EdgeStore::Wide(cache.open(&name)?) })
+            Ok(match &placement {
+                Placement::Storage(cache) if !self.info.packed && V::WIDTH == 4 => {
+                    EdgeStore::Narrow(cache.open(&name)?)
+                }
+                Placement::Storage(cache) if !self.info.packed => EdgeStore::Wide(cache.open(&name)?),
+                _ => self.packed(volume, &placement, part, false)?,
+            })
         };
         let lists = |offsets: &[u64], hubs: &str, neighbours: Option<&str>| -> Result<Lists, GraphError> {
             Ok(Lists {
@@ -469,7 +469,12 @@ impl StoredGraph {
         let (neighbours, weights) = match (self.order(), neighbours) {
             (Some(order), Neighbours::U32(list)) => {
                 let inside = self.list_offsets(false);
-                let (list, weights) = packed::outside(order, inside, &self.offsets, &list, weights);
+                let row = |v: usize| {
+                    let at = order.inside(v as u64) as usize;
+                    inside[at] as usize..inside[at + 1] as usize
+                };
+                let neighbour = |i: usize| order.outside(list[i].into()) as u32;
+                let (list, weights) = gather::gathered(&self.offsets, weights.as_ref(), row, neighbour);
                 (Neighbours::U32(list), weights)
             }
             (_, neighbours) => (neighbours, weights),

@@ -3,8 +3,7 @@
 use super::arcs::ARCS_AT_ONCE;
 use super::open::damaged;
 use super::{GraphName, StoredGraph, WeightType};
-use crate::graph::build::EdgeWeight;
-use crate::graph::csr::{self, Weights, check_offsets};
+use crate::graph::csr::check_offsets;
 use crate::graph::edges::{EdgeStore, GraphError};
 use crate::graph::order::Order;
 use crate::graph::packed::{self, BLOCK_ARCS, Damage, MOST_BLOCK_WORDS};
@@ -71,54 +70,6 @@ pub(super) fn read_order(volume: &Volume, graph: &GraphName, vertices: u64) -> R
         return Err(damaged(graph, format!("`{ORDER}` has {} vertices, the header says {vertices}", outside.len())));
     }
     Order::from_outside(outside).ok_or_else(|| damaged(graph, format!("`{ORDER}` names a vertex twice")))
-}
-
-/// Brings lists into the order of the identifiers, ascending. `inside` are the offsets of `list`, and `own` those of the
-/// lists that are returned.
-pub(super) fn outside(
-    order: &Order,
-    inside: &[u64],
-    own: &[u64],
-    list: &[u32],
-    weights: Option<Weights>,
-) -> (Vec<u32>, Option<Weights>) {
-    fn of<W: EdgeWeight>(
-        order: &Order,
-        inside: &[u64],
-        own: &[u64],
-        list: &[u32],
-        weights: &[W],
-    ) -> (Vec<u32>, Vec<W>) {
-        let (mut lists, mut moved) = (vec![0; list.len()], vec![W::default(); list.len()]);
-        let parts = csr::blocks_mut(own, &mut lists).into_iter().zip(csr::blocks_mut(own, &mut moved)).collect();
-        parallel::each_part(parts, |pairs: &mut Vec<(u32, W)>, _, ((vertices, lists), (_, moved))| {
-            let mut at = 0;
-            for v in vertices {
-                let from = order.inside(v as u64) as usize;
-                let range = inside[from] as usize..inside[from + 1] as usize;
-                pairs.clear();
-                pairs.extend(
-                    list[range.clone()].iter().zip(&weights[range]).map(|(&n, &w)| (order.outside(n.into()) as u32, w)),
-                );
-                pairs.sort_unstable_by_key(|&(n, _)| n);
-                for &(neighbour, weight) in pairs.iter() {
-                    (lists[at], moved[at]) = (neighbour, weight);
-                    at += 1;
-                }
-            }
-        });
-        (lists, moved)
-    }
-    match weights {
-        None => (of(order, inside, own, list, &vec![(); list.len()]).0, None),
-        Some(Weights::U32(weights)) => wrapped(of(order, inside, own, list, &weights)),
-        Some(Weights::F32(weights)) => wrapped(of(order, inside, own, list, &weights)),
-        Some(Weights::F64(weights)) => wrapped(of(order, inside, own, list, &weights)),
-    }
-}
-
-fn wrapped<W: EdgeWeight>((list, weights): (Vec<u32>, Vec<W>)) -> (Vec<u32>, Option<Weights>) {
-    (list, W::wrap(weights))
 }
 
 impl StoredGraph {

@@ -1,9 +1,9 @@
 //! Lists of a graph that is to be stored, packed: in memory, or in temporary files if the graph is there, too.
 
 use super::source::{Lists, Source};
-use super::{HUBS, IN_HUBS, WeightType, packed};
+use super::{HUBS, IN_HUBS, WeightType, gather, packed};
 use crate::graph::build::{Arc, EdgeWeight};
-use crate::graph::csr::{self, Csr, Neighbours, Weights};
+use crate::graph::csr::{self, Neighbours, Weights};
 use crate::graph::edges::GraphError;
 use crate::graph::external::{Budget, FileLists, ListsWriter, Merge, Runs, Spill, SpillError};
 use crate::graph::hub;
@@ -192,16 +192,12 @@ fn side(
         }
         _ => lists,
     };
-    let vertices = offsets.len() - 1;
-    let degrees: Vec<u32> = parallel::map(vertices, |v| (offsets[v + 1] - offsets[v]) as u32);
+    let degrees: Vec<u32> = parallel::map(offsets.len() - 1, |v| (offsets[v + 1] - offsets[v]) as u32);
     let (mut encoder, mut words, mut hubs) = (Encoder::new(false), Bytes::create(files)?, Bytes::create(files)?);
     let mut weighted = None;
-    let mut first = 0;
-    while first < vertices {
-        let limit = offsets[first].saturating_add(at_once);
-        let last = first + offsets[first + 1..=vertices].partition_point(|&end| end <= limit).max(1);
-        let own = &offsets[first..=last];
-        let (list, weights) = part(lists, order, &offsets, first..last)?;
+    for vertices in csr::ranges(&offsets, usize::MAX, at_once) {
+        let own = &offsets[vertices.start..=vertices.end];
+        let (list, weights) = part(lists, order, &offsets, vertices.clone())?;
         words.append(bytemuck::cast_slice(&encoder.push(own, &list, None)))?;
         let best = match order {
             Some(_) => hub::hubs_of_lists(own, &list, true, |n| n),
@@ -215,7 +211,6 @@ fn side(
             };
             weighted.push(own, list, &weights)?;
         }
-        first = last;
     }
     let (positions, rest) = encoder.finish();
     words.append(bytemuck::cast_slice(&rest))?;
@@ -267,72 +262,32 @@ fn part(
     offsets: &[u64],
     vertices: Range<usize>,
 ) -> Result<(Vec<u32>, Option<Weights>), ImportError> {
-    let (neighbours, weights) = match (lists, order) {
-        (Lists::InFiles(lists), _) => lists.read(vertices)?,
-        (Lists::InMemory(csr), order) => {
-            let own = &offsets[vertices.start..=vertices.end];
-            let (list, weights) = match csr.weights() {
-                None => (gathered(csr, order, own, vertices.start, |_| ()).0, None),
-                Some(Weights::U32(w)) => wrapped(gathered(csr, order, own, vertices.start, |i| w[i])),
-                Some(Weights::F32(w)) => wrapped(gathered(csr, order, own, vertices.start, |i| w[i])),
-                Some(Weights::F64(w)) => wrapped(gathered(csr, order, own, vertices.start, |i| w[i])),
+    match lists {
+        Lists::InFiles(lists) => match lists.read(vertices)? {
+            (Neighbours::U32(list), weights) => Ok((list, weights)),
+            (Neighbours::U64(list), weights) => Ok((parallel::map(list.len(), |i| list[i] as u32), weights)),
+        },
+        Lists::InMemory(csr) => {
+            let row = |v: usize| {
+                let v = (vertices.start + v) as u64;
+                csr.range(order.map_or(v, |order| order.outside(v)))
             };
-            (Neighbours::U32(list), weights)
+            let neighbour = |i: usize| {
+                let n = csr.neighbours().get(i);
+                order.map_or(n, |order| order.inside(n)) as u32
+            };
+            Ok(gather::gathered(&offsets[vertices.start..=vertices.end], csr.weights(), row, neighbour))
         }
-    };
-    let Neighbours::U32(list) = neighbours else { unreachable!("wide lists are not packed") };
-    Ok((list, weights))
-}
-
-fn wrapped<W: EdgeWeight>((list, weights): (Vec<u32>, Vec<W>)) -> (Vec<u32>, Option<Weights>) {
-    (list, W::wrap(weights))
-}
-
-/// Returns the lists of some vertices in an order, ascending, and their weights. `own` are the offsets of these lists.
-fn gathered<W: Copy + Default + Send>(
-    csr: &Csr,
-    order: Option<&Order>,
-    own: &[u64],
-    first: usize,
-    weight: impl Fn(usize) -> W + Sync,
-) -> (Vec<u32>, Vec<W>) {
-    let count = (own[own.len() - 1] - own[0]) as usize;
-    let (mut list, mut weights) = (vec![0; count], vec![W::default(); count]);
-    let (outside, inside) =
-        (|v: u64| order.map_or(v, |order| order.outside(v)), |v: u64| order.map_or(v, |order| order.inside(v)));
-    let parts = csr::blocks_mut(own, &mut list).into_iter().zip(csr::blocks_mut(own, &mut weights)).collect();
-    parallel::each_part(parts, |pairs: &mut Vec<(u32, W)>, _, ((vertices, list), (_, weights))| {
-        let mut at = 0;
-        for v in vertices {
-            let range = csr.range(outside((first + v) as u64));
-            pairs.clear();
-            pairs.extend(range.map(|i| (inside(csr.neighbours().get(i)) as u32, weight(i))));
-            pairs.sort_unstable_by_key(|&(n, _)| n);
-            for &(neighbour, weight) in pairs.iter() {
-                (list[at], weights[at]) = (neighbour, weight);
-                at += 1;
-            }
-        }
-    });
-    (list, weights)
+    }
 }
 
 /// Brings lists in files into an order, by sorting their arcs once more.
 fn reordered(lists: &FileLists, order: &Order, at_once: u64, files: &Budget) -> Result<FileLists, SpillError> {
     match lists.weights() {
-        None => sorted(lists, order, at_once, files, |_, _| ()),
-        Some(WeightType::U32) => sorted(lists, order, at_once, files, |weights, i| match weights {
-            Some(Weights::U32(w)) => w[i],
-            _ => 0,
-        }),
-        Some(WeightType::F32) => sorted(lists, order, at_once, files, |weights, i| match weights {
-            Some(Weights::F32(w)) => w[i],
-            _ => 0.0,
-        }),
-        Some(WeightType::F64) => sorted(lists, order, at_once, files, |weights, i| match weights {
-            Some(Weights::F64(w)) => w[i],
-            _ => 0.0,
-        }),
+        None => sorted::<()>(lists, order, at_once, files),
+        Some(WeightType::U32) => sorted::<u32>(lists, order, at_once, files),
+        Some(WeightType::F32) => sorted::<f32>(lists, order, at_once, files),
+        Some(WeightType::F64) => sorted::<f64>(lists, order, at_once, files),
     }
 }
 
@@ -341,31 +296,23 @@ fn sorted<W: EdgeWeight>(
     order: &Order,
     at_once: u64,
     files: &Budget,
-    weight: impl Fn(Option<&Weights>, usize) -> W + Sync,
 ) -> Result<FileLists, SpillError> {
     let offsets = lists.offsets();
-    let vertices = offsets.len() - 1;
     let runs = Runs::<u32, W>::create(&files.folder)?;
-    let mut first = 0;
-    while first < vertices {
-        let limit = offsets[first].saturating_add(at_once);
-        let last = first + offsets[first + 1..=vertices].partition_point(|&end| end <= limit).max(1);
-        let (neighbours, weights) = lists.read(first..last)?;
+    for vertices in csr::ranges(offsets, usize::MAX, at_once) {
+        let (neighbours, weights) = lists.read(vertices.clone())?;
+        let base = offsets[vertices.start];
         let mut arcs = Vec::with_capacity(neighbours.len());
-        for v in first..last {
+        for v in vertices {
             let from = order.inside(v as u64) as u32;
-            let own = (offsets[v] - offsets[first]) as usize..(offsets[v + 1] - offsets[first]) as usize;
-            arcs.extend(own.map(|i| Arc {
-                from,
-                to: order.inside(neighbours.get(i)) as u32,
-                weight: weight(weights.as_ref(), i),
-            }));
+            let own = (offsets[v] - base) as usize..(offsets[v + 1] - base) as usize;
+            let to = |i| order.inside(neighbours.get(i)) as u32;
+            arcs.extend(own.map(|i| Arc { from, to: to(i), weight: W::at(weights.as_ref(), i) }));
         }
         runs.add(&mut arcs)?;
-        first = last;
     }
     let merge = Merge::new(vec![runs.finish()], at_once);
-    let mut writer = ListsWriter::create::<u32>(&files.folder, vertices, lists.weights())?;
+    let mut writer = ListsWriter::create::<u32>(&files.folder, offsets.len() - 1, lists.weights())?;
     for range in 0..merge.ranges() {
         let arcs = merge.range(0, range)?;
         let list: Vec<u32> = arcs.iter().map(|arc| arc.to).collect();

@@ -2,7 +2,7 @@
 
 use super::header::StoredIds;
 use super::{StoredInfo, WeightType};
-use crate::graph::csr::{Csr, NeighbourOrder, Neighbours, Weights};
+use crate::graph::csr::{self, Csr, NeighbourOrder, Neighbours, Weights};
 use crate::graph::external::FileLists;
 use crate::graph::hub;
 use crate::graph::ids::Ids;
@@ -175,20 +175,14 @@ impl Source {
         mut take: impl FnMut(Ordered) -> Result<(), E>,
     ) -> Result<(), E> {
         let offsets = lists.offsets();
-        let vertices = offsets.len() - 1;
-        let mut first = 0;
-        while first < vertices {
-            // At least one vertex, and at most those whose lists begin within the limit.
-            let limit = offsets[first].saturating_add(self.arcs_at_once);
-            let last = first + (offsets[first + 1..=vertices].partition_point(|&end| end <= limit)).max(1);
-            let (neighbours, weights) = lists.ordered(first..last)?;
-            let own = &offsets[first..=last];
+        for vertices in csr::ranges(offsets, usize::MAX, self.arcs_at_once) {
+            let (neighbours, weights) = lists.ordered(vertices.clone())?;
+            let own = &offsets[vertices.start..=vertices.end];
             let hubs = match &neighbours {
                 Neighbours::U32(list) => Neighbours::U32(hub::hubs_of_lists(own, list, true, |n| n)),
                 Neighbours::U64(list) => Neighbours::U64(hub::hubs_of_lists(own, list, true, |n| n)),
             };
             take(Ordered { neighbours, weights, hubs })?;
-            first = last;
         }
         Ok(())
     }
