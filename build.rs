@@ -79,7 +79,7 @@ fn is_wanted(path: &Path) -> bool {
         Some("storage") => feature("storage"),
         Some("shmem") => feature("shmem"),
         Some("graph") => feature("graph"),
-        Some("partitioned.cu") => feature("shmem"),
+        Some("partitioned.cu" | "mirrors.cu" | "sssp_claims.cu") => feature("shmem"),
         // The program measures with them.
         Some("bench") => feature("cli"),
         Some("include") => false,

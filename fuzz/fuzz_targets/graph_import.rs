@@ -7,7 +7,8 @@ use libfuzzer_sys::fuzz_target;
 use warpbell::graph::import::{ColumnNames, IdKind, LoadOptions, Orientation, WeightMode, load_bytes};
 
 const NAMES: [&str; 14] = [
-    "g.el", "g.txt", "g.wel", "g.mtx", "g.v", "g.e", "g.sg", "g.wsg", "g.csv", "g.tsv", "g.gr", "g.graph", "out.g", "g.col",
+    "g.el", "g.txt", "g.wel", "g.mtx", "g.v", "g.e", "g.sg", "g.wsg", "g.csv", "g.tsv", "g.gr", "g.graph", "out.g",
+    "g.col",
 ];
 const COLUMNS: [Option<&str>; 4] = [None, Some("src=1,dst=3"), Some("weight=3"), Some("src=a,dst=b,weight=c")];
 const VERTICES: [Option<u64>; 3] = [None, Some(7), Some(1 << 40)];

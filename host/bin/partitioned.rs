@@ -1,5 +1,7 @@
-//! Runs `warpbell graph bfs` on several PEs: partitions the graph, places each PE's part, searches on all PEs, checks
-//! on PE 0.
+//! Runs an algorithm of `warpbell graph` on several PEs: partitions the graph, places each PE's part, runs on all PEs,
+//! checks on PE 0.
+
+mod store;
 
 use crate::args::{DeviceArgs, Edges, WorldArgs};
 use crate::device;
@@ -8,29 +10,16 @@ use crate::interrupt::Interrupt;
 use crate::output::{self, Failure, Text};
 use crate::workloads::graph::{GraphRun, Io, Summary};
 use crate::workloads::phases::Phases;
-use crate::workloads::report::{PathReport, Report, nanoseconds};
+use crate::workloads::report::{Report, nanoseconds};
 use crate::world;
-use serde::Serialize;
 use serde_json::json;
 use std::sync::mpsc;
 use std::time::Instant;
-use warpbell::graph::partition::{
-    Part, PartitionPlan, PartitionedBfs, PartitionedBfsOptions, PartitionedBfsResult, PartitionedGraph,
-};
-use warpbell::graph::{BfsResult, GraphError, Loaded, Placement};
+use store::{Algorithm, Lists, Ran, Store};
+use warpbell::graph::partition::PartitionPlan;
+use warpbell::graph::{GraphError, Loaded, Placement};
 use warpbell::shmem::{ShmemError, World};
-use warpbell::storage::{Cache, Volume};
-use warpbell::units::{Bytes, counted};
-
-/// Facts about one PE's part, for text and JSON.
-#[derive(Serialize)]
-struct PartReport {
-    vertices: u64,
-    stored_edges: u64,
-    edge_bytes: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path: Option<PathReport>,
-}
+use warpbell::storage::{Cache, Stats, Volume};
 
 /// Results on PE 0.
 struct Answer {
@@ -39,13 +28,6 @@ struct Answer {
     place_ns: u64,
     parts: Vec<serde_json::Value>,
     transport: serde_json::Value,
-}
-
-/// A PE's part of the graph where its kernels reach it, with the volume below it.
-struct Store {
-    graph: PartitionedGraph,
-    volume: Option<Volume>,
-    report: PartReport,
 }
 
 /// Runs the job on the PEs that the command line or the launcher names.
@@ -79,26 +61,17 @@ pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Fa
     if plan.speaks() {
         job.warn(csr, &named);
     }
-    let sources = named.sources.iter().flatten().copied().collect::<Vec<_>>();
     text.line(format_args!("warpbell {}  {plan}", env!("CARGO_PKG_VERSION")))?;
     text.line(format_args!("{}", Described::from(&loaded).line()))?;
     Described::from(&loaded).notices().try_for_each(|notice| text.line(format_args!("{notice}")))?;
 
     let partition = PartitionPlan::new(csr, plan.pes(), true);
-    let options = PartitionedBfsOptions::default().search(job.bfs_options(&named));
-    let work = Work {
-        job,
-        devices: &devices,
-        loaded: &loaded,
-        partition: &partition,
-        sources: &sources,
-        named: &named,
-        options: &options,
-        text: &text,
-        interrupt,
-    };
-    interrupt.doing("searching on all PEs");
-    let answers = plan.run(partition.heap_bytes(&options.search), interrupt, |world| work.on(world))?;
+    let heap_bytes =
+        if job.is_search() { partition.heap_bytes(&job.bfs_options(&named)) } else { partition.mirrored_heap_bytes() };
+    let work =
+        Work { job, devices: &devices, loaded: &loaded, partition: &partition, named: &named, text: &text, interrupt };
+    interrupt.doing("running kernels on all PEs");
+    let answers = plan.run(heap_bytes, interrupt, |world| work.on(world))?;
     let Some(answer) = answers.into_iter().flatten().next() else { return Ok(()) };
     let summary = if answer.runs.len() > 1 { Summary::of(&answer.runs) } else { None };
     if let Some(s) = &summary {
@@ -147,9 +120,7 @@ struct Work<'a> {
     devices: &'a DeviceArgs,
     loaded: &'a Loaded,
     partition: &'a PartitionPlan<'a>,
-    sources: &'a [u64],
     named: &'a Vertices,
-    options: &'a PartitionedBfsOptions,
     text: &'a Text,
     interrupt: &'a Interrupt,
 }
@@ -158,7 +129,7 @@ impl Work<'_> {
     fn on(&self, world: &World) -> Result<Option<Answer>, Failure> {
         let args = &self.job.graph;
         let speaks = world.my_pe() == 0;
-        let part = self.partition.part(world.my_pe());
+        let part = self.together(world, Lists::of(self.job, self.partition, world.my_pe()))?;
         let started = Instant::now();
         // No PE writes its part before all PEs have opened their volumes.
         let volume = self.together(world, self.volume(world, &part))?;
@@ -171,7 +142,7 @@ impl Work<'_> {
                 self.text.line(format_args!("PE {pe:<4}{}", String::from_utf8_lossy(line)))?;
             }
         }
-        let mut search = PartitionedBfs::new(&store.graph, self.options)?;
+        let mut algorithm = Algorithm::new(self.job, &store.graph, world, self.named)?;
         let mut answer = Answer {
             runs: Vec::new(),
             results: self.job.results(args.out.is_some()),
@@ -179,13 +150,13 @@ impl Work<'_> {
             parts: Vec::new(),
             transport: json!(world.path()),
         };
-        for &source in self.sources {
+        for &source in &self.named.sources {
             let mut last = None;
             for _ in 0..args.runs {
-                let (result, tree) = self.search(world, &store, &mut search, source)?;
+                let ran = self.once(world, &store, &mut algorithm, source)?;
                 let judged = meanwhile(world, || {
-                    let Some(tree) = tree else { return Ok(None) };
-                    self.judge(source, &result, tree).map(Some)
+                    let Some(outcome) = ran.outcome else { return Ok(None) };
+                    self.judge(source, ran.io, ran.put_bytes, outcome).map(Some)
                 })?;
                 if let Some((run, outcome)) = judged {
                     self.text.line(format_args!("{}{run}", self.job.prefix(&run)))?;
@@ -194,12 +165,12 @@ impl Work<'_> {
                 }
             }
             if let Some((prefix, outcome)) = last {
-                let highlights = self.job.highlights(&outcome, self.loaded.csr.ids(), Some(source), self.named);
+                let highlights = self.job.highlights(&outcome, self.loaded.csr.ids(), source, self.named);
                 self.text.line(format_args!("{prefix}{highlights}"))?;
                 answer.results.add(highlights, outcome)?;
             }
         }
-        drop(search);
+        drop(algorithm);
         let taken = store.volume.as_ref().map(device::path_after).transpose();
         store.report.path = self.together(world, taken)?;
         let copies = store.report.path.as_ref().map(device::copies).unwrap_or_default();
@@ -214,7 +185,7 @@ impl Work<'_> {
     }
 
     /// Opens the PE's own devices, if edges are stored on devices.
-    fn volume(&self, world: &World, part: &Part) -> Result<Option<Volume>, Failure> {
+    fn volume(&self, world: &World, part: &Lists) -> Result<Option<Volume>, Failure> {
         let args = &self.job.graph;
         if args.edges != Edges::Storage {
             return Ok(None);
@@ -226,7 +197,7 @@ impl Work<'_> {
         Ok(Some(volume))
     }
 
-    fn store(&self, world: &World, part: &Part, volume: Option<Volume>) -> Result<Store, Failure> {
+    fn store(&self, world: &World, part: &Lists, volume: Option<Volume>) -> Result<Store, Failure> {
         let args = &self.job.graph;
         let placement = match &volume {
             Some(volume) => {
@@ -236,53 +207,46 @@ impl Work<'_> {
             None if args.edges == Edges::Pinned => Placement::Pinned,
             None => Placement::Gpu,
         };
-        let report = PartReport {
-            vertices: part.vertices(),
-            stored_edges: part.arcs(),
-            edge_bytes: part.edge_bytes(),
-            path: volume.as_ref().map(device::path),
-        };
-        Ok(Store { graph: PartitionedGraph::place(world, self.partition, part, placement)?, volume, report })
+        let report = part.report(volume.as_ref());
+        Ok(Store { graph: part.place(world, self.partition, placement)?, volume, report })
     }
 
-    /// Searches once, after emptying the cache unless `--warm` is set. Returns depths and parents on PE 0 only.
-    fn search(
+    /// Runs once, after emptying the cache unless `--warm` is set.
+    fn once(
         &self,
         world: &World,
         store: &Store,
-        search: &mut PartitionedBfs,
-        source: u64,
-    ) -> Result<(PartitionedBfsResult, Option<BfsResult>), Failure> {
-        let cooled = if self.job.graph.warm { Ok(()) } else { store.graph.part().cool() };
+        algorithm: &mut Algorithm,
+        source: Option<u64>,
+    ) -> Result<Ran, Failure> {
+        let cooled = if self.job.graph.warm { Ok(()) } else { store.graph.on_engine().cool() };
         self.together(world, cooled.map_err(Failure::from))?;
-        let result = match search.run(source) {
+        match algorithm.run(source) {
             // A kernel that was not launched reports nothing to the others, whose kernels would wait for it until their
             // deadline. The loss of this PE ends them.
             Err(e @ GraphError::Engine(_)) => {
                 world.abandon();
                 let text = reason(&store.explain(e));
-                return Err(Failure::Error(format!("PE {}: {text}", world.my_pe())));
+                Err(Failure::Error(format!("PE {}: {text}", world.my_pe())))
             }
-            result => self.together(world, result.map_err(|e| store.explain(e)))?,
-        };
-        let tree = search.gather(result.clone())?;
-        Ok((result, tree))
+            result => self.together(world, result.map_err(|e| store.explain(e))),
+        }
     }
 
-    /// Computes the figures of a run, and checks its result.
+    /// Computes the figures of a run on PE 0, and checks its result. Returns nothing on other PEs.
     fn judge(
         &self,
-        source: u64,
-        result: &PartitionedBfsResult,
-        tree: BfsResult,
+        source: Option<u64>,
+        io: Option<Stats>,
+        put_bytes: Option<u64>,
+        outcome: Outcome,
     ) -> Result<(GraphRun, Outcome), Failure> {
         let args = &self.job.graph;
         let csr = &self.loaded.csr;
-        let outcome = Outcome::Bfs(tree);
         let mut run = outcome.figures(csr);
-        run.source = Some(csr.ids().id(source).into_owned());
-        run.put_bytes = Some(result.put_bytes);
-        if let Some(io) = &result.io {
+        run.source = source.map(|v| csr.ids().id(v).into_owned());
+        run.put_bytes = put_bytes;
+        if let Some(io) = &io {
             let stored = if csr.directed() { run.traversed_edges } else { 2 * run.traversed_edges };
             run.io = Some(Io::new(io, run.elapsed(), stored));
         }
@@ -290,10 +254,8 @@ impl Work<'_> {
             outcome.steps(csr.ids(), self.text)?;
         }
         if !args.no_verify {
-            let started = Instant::now();
-            self.job.verify(csr, Some(source), self.named, &outcome)?;
-            run.verification_ns = nanoseconds(started.elapsed());
-            run.verified = true;
+            let exact = self.loaded.exact_weights.as_deref();
+            self.job.check((csr, exact), source, self.named, &outcome, &mut run)?;
         }
         Ok((run, outcome))
     }
@@ -328,32 +290,6 @@ impl Work<'_> {
     }
 }
 
-impl Store {
-    /// Returns a line such as `16,384 vertices  262,144 stored edges  1 MiB  soft:mem  queues host  ...`.
-    fn line(&self, edges: Edges) -> String {
-        let r = &self.report;
-        let vertices = counted(r.vertices, "vertex", "vertices");
-        let (arcs, bytes) = (counted(r.stored_edges, "stored edge", "stored edges"), Bytes(r.edge_bytes));
-        let place = match (&self.volume, self.graph.part().placement()) {
-            (Some(v), Placement::Storage(cache)) => {
-                format!("{}  {} x {} entries  cache {}", v.path(), v.queues(), v.depth(), Bytes(cache.bytes()))
-            }
-            _ if edges == Edges::Pinned => "pinned memory".to_owned(),
-            _ => "engine's memory".to_owned(),
-        };
-        format!("{vertices}  {arcs} ({bytes})  {place}")
-    }
-
-    /// Converts the error of a failed run; adds the devices' error if there is one.
-    fn explain(&self, e: GraphError) -> Failure {
-        match (&e, self.volume.as_ref().map(Volume::check)) {
-            (GraphError::OtherPe { .. }, _) => e.into(),
-            (_, Some(Err(why))) => Failure::Error(format!("{e}; {why}")),
-            _ => e.into(),
-        }
-    }
-}
-
 fn reason(failure: &Failure) -> String {
     match failure {
         Failure::Error(text) | Failure::Usage(text) | Failure::Status(text, _) => text.clone(),
@@ -363,7 +299,7 @@ fn reason(failure: &Failure) -> String {
 
 /// Returns true if the text of an error only says that another PE has failed.
 fn is_hearsay(text: &str) -> bool {
-    text.starts_with("the search ended because PE ")
+    text.starts_with("the run ended because PE ")
 }
 
 /// Runs `work`, which may take long, on PE 0. The other PEs wait without reaching their deadline. Returns `None` on

@@ -134,7 +134,7 @@ impl Betweenness {
         let device = |bytes: usize| graph.engine.allocate(Place::Device, bytes);
         let queue = || device(graph.queue_items() * 2 * graph.id_bytes());
         Ok(Self {
-            launcher: Launcher::new(graph, "wb_betweenness_")?,
+            launcher: Launcher::new(graph, "wb_betweenness_", "betweenness centrality")?,
             score: VertexValues::allocate::<f64>(graph)?,
             depth: device(vertices * size_of::<u32>())?,
             paths: device(vertices * size_of::<f64>())?,

@@ -226,7 +226,7 @@ impl Bfs {
         Ok(Self {
             graph: graph.clone(),
             options: options.clone(),
-            launcher: Launcher::new(graph, "wb_bfs_")?,
+            launcher: Launcher::new(graph, "wb_bfs_", "`Bfs`, unlike `PartitionedBfs`,")?,
             depth: VertexValues::allocate::<u32>(graph)?,
             parent: options.parents.then(|| VertexValues::allocate_ids(graph)).transpose()?,
             seen: [bitmap()?, bitmap()?],

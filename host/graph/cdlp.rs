@@ -1,7 +1,7 @@
 //! Communities by synchronous label propagation (CDLP of LDBC Graphalytics).
 
 use super::edges::{EdgeStore, GraphError, GraphOnEngine, Lists};
-use super::launch::{Launcher, ValueKind};
+use super::launch::{Launcher, ValueKind, Values};
 use super::params::{
     CDLP_CHANGED as CHANGED, CDLP_LABELS as LABELS, CDLP_SCANNED as SCANNED, Cdlp as Parameters, GRAPH_PIECE_EDGES,
 };
@@ -168,7 +168,7 @@ impl Cdlp {
         Ok(Self {
             graph: graph.clone(),
             options: options.clone(),
-            launcher: Launcher::new(graph, "wb_cdlp_")?,
+            launcher: Launcher::across(graph, "wb_cdlp_")?,
             label: VertexValues::allocate_ids(graph)?,
             best: device(graph.vertices as usize * size_of::<u64>())?,
             table: device(table)?,
@@ -253,6 +253,7 @@ impl Cdlp {
             label_bits: self.label_bits,
             backward: 0,
         };
+        let labels = Values { address: self.label.address(), bytes: graph.id_bytes() };
         let ids = graph.id_suffix();
         // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
         // shares them.
@@ -273,8 +274,10 @@ impl Cdlp {
             }
             // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
             // shares them.
-            let report = unsafe { self.launcher.step(&format!("wb_cdlp_apply_{ids}"), args!(p)) }?;
-            let changed = report.sum[CHANGED];
+            let mut own = unsafe { self.launcher.step_here(&format!("wb_cdlp_apply_{ids}"), args!(p)) }?;
+            own.sum[SCANNED] = scanned;
+            let report = self.launcher.end(own, 0, Some(labels))?;
+            let (changed, scanned) = (report.sum[CHANGED], report.sum[SCANNED]);
             iterations.push(PropagationReport { iteration, changed, scanned, elapsed: started.elapsed() });
             if changed == 0 {
                 break;
@@ -285,7 +288,7 @@ impl Cdlp {
         unsafe { self.launcher.run(&format!("wb_cdlp_mark_{ids}"), args!(p)) }?;
         // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
         // shares them.
-        let communities = unsafe { self.launcher.step("wb_cdlp_labels", args!(p)) }?.sum[LABELS];
+        let communities = unsafe { self.launcher.step_here("wb_cdlp_labels", args!(p)) }?.sum[LABELS];
         Ok((iterations, communities))
     }
 
@@ -313,7 +316,7 @@ impl Cdlp {
         let kernel = format!("wb_cdlp_count_{}_{}", edges.source(), self.graph.id_suffix());
         // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
         // shares them.
-        Ok(unsafe { self.launcher.step(&kernel, args!(p, edges)) }?.sum[SCANNED])
+        Ok(unsafe { self.launcher.step_here(&kernel, args!(p, edges)) }?.sum[SCANNED])
     }
 
     /// Empties the tables of a batch.

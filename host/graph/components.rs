@@ -2,7 +2,8 @@
 //! connected ones of directed graphs are in `strong`.
 
 use super::edges::{GraphError, GraphOnEngine};
-use super::launch::{Launcher, ValueKind};
+use super::launch::{Launcher, ValueKind, Values};
+use super::mirrors::Union;
 use super::params::{
     COMPONENTS_ROOTS as ROOTS, COMPONENTS_SCANNED as SCANNED, Components as Parameters, GRAPH_HUBS,
     GraphReport as Report,
@@ -153,7 +154,11 @@ impl Components {
         Ok(Self {
             graph: graph.clone(),
             options: options.clone(),
-            launcher: Launcher::new(graph, if strong { "wb_strong_" } else { "wb_components_" })?,
+            launcher: if strong {
+                Launcher::new(graph, "wb_strong_", "strongly connected components")
+            } else {
+                Launcher::across(graph, "wb_components_")
+            }?,
             label: VertexValues::allocate_ids(graph)?,
             sample: graph.engine.allocate(Place::Host, SAMPLES * graph.id_bytes())?,
             strong: strong.then(|| Strong::new(graph)).transpose()?,
@@ -252,7 +257,7 @@ impl Components {
         // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
         // shares them.
         unsafe { self.launcher.run(&hubs, args!(p)) }?;
-        let trees = self.compress(p)?;
+        let trees = self.unite(p)?;
         phase("hubs", started, 0, trees);
 
         // Without in-edges, only vertices inside the giant component see an arc that leads out of it, so none may be
@@ -267,24 +272,31 @@ impl Components {
             // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
             // shares them.
             unsafe { self.launcher.run(&hubs, args!(Parameters { hub: round + 1, ..p })) }?;
-            let trees = self.compress(p)?;
+            let trees = self.unite(p)?;
             phase("hubs", started, 0, trees);
             giant = self.giant(p)?;
         }
 
         let started = Instant::now();
         let report = self.over("wb_components_rest", Parameters { giant: giant.unwrap_or(graph.none()), ..p })?;
-        let trees = self.compress(p)?;
+        let trees = self.unite(p)?;
         phase("rest", started, report.sum[SCANNED], trees);
         Ok(phases)
     }
 
-    /// Points every vertex at its root, and returns the number of roots.
+    /// Points every vertex at its root, and returns the number of roots. All PEs then have the trees of all.
+    fn unite(&self, p: Parameters) -> Result<u64, GraphError> {
+        let roots = self.compress(p)?;
+        let labels = Values { address: p.label, bytes: self.graph.id_bytes() };
+        if self.launcher.unite(Union::Trees, labels)? { self.compress(p) } else { Ok(roots) }
+    }
+
     fn compress(&self, p: Parameters) -> Result<u64, GraphError> {
         // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
         // shares them.
-        let report =
-            unsafe { self.launcher.step(&format!("wb_components_compress_{}", self.graph.id_suffix()), args!(p)) }?;
+        let report = unsafe {
+            self.launcher.step_here(&format!("wb_components_compress_{}", self.graph.id_suffix()), args!(p))
+        }?;
         Ok(report.sum[ROOTS])
     }
 

@@ -146,7 +146,7 @@ impl Cores {
         let queues = || -> Result<[Region; 2], GraphError> { Ok([queue()?, queue()?]) };
         Ok(Self {
             graph: graph.clone(),
-            launcher: Launcher::new(graph, "wb_core_")?,
+            launcher: Launcher::new(graph, "wb_core_", "k-core decomposition")?,
             core: VertexValues::allocate::<u64>(graph)?,
             remaining: bitmap()?,
             peeled: inward.map(|_| bitmap()).transpose()?,

@@ -1,6 +1,8 @@
 //! Graphs that kernels can read: all data of size O(vertices) in the engine's memory, the edges where the caller wants
 //! them.
 
+#[cfg(feature = "shmem")]
+use super::distribution::Distribution;
 use super::import::ImportError;
 use super::order::Order;
 use super::params::GRAPH_PIECE_EDGES;
@@ -13,6 +15,7 @@ use crate::shmem::ShmemError;
 use crate::storage::{Array, Cache, Element, ElementType, Stats, StorageError};
 use bytemuck::{Pod, Zeroable};
 use std::fmt;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -169,15 +172,23 @@ pub enum GraphError {
     #[cfg(feature = "shmem")]
     #[error(transparent)]
     Shmem(#[from] ShmemError),
-    /// Another PE of a search over a partitioned graph failed.
-    #[error("the search ended because PE {pe} failed; see the error of that PE")]
+    /// Another PE of a run over a partitioned graph failed.
+    #[error("the run ended because PE {pe} failed; see the error of that PE")]
     OtherPe {
         /// The PE that failed.
         pe: usize,
     },
+    /// The algorithm runs on one PE, and the graph's lists are distributed.
+    #[error(
+        "{algorithm} runs on one PE, and this graph is distributed over the PEs of a world; place the whole graph on one engine"
+    )]
+    Distributed {
+        /// Name of the algorithm.
+        algorithm: &'static str,
+    },
     /// The PEs are no longer at the same step.
     #[error(
-        "an earlier search over this partition failed, so its PEs are no longer at the same step; create a new search"
+        "an earlier run over this partition failed, so its PEs are no longer at the same step; create a new search or algorithm"
     )]
     OutOfStep,
     /// The partition was made for another world.
@@ -380,6 +391,8 @@ pub(super) enum WeightKind {
 pub(super) struct Lists {
     /// Index of each vertex's first edge, u64[vertices + 1].
     pub offset: Region,
+    /// Number of edges.
+    pub arcs: u64,
     /// Neighbours of each vertex with the highest degrees ([`hub_neighbours`](super::hub::hub_neighbours)).
     pub hubs: Region,
     /// For each tile of edges, the vertex that holds the tile's first edge.
@@ -452,9 +465,38 @@ pub struct GraphOnEngine {
     /// Number of vertices that have edges, as far as is known.
     pub(super) connected: u64,
     pub(super) launch_limit: Duration,
+    /// Set if the graph has only the lists of some vertices here.
+    #[cfg(feature = "shmem")]
+    pub(super) distribution: Option<Distribution>,
 }
 
 impl GraphOnEngine {
+    /// Returns the vertices, in the order of the lists, whose lists are here.
+    pub(super) fn own_vertices(&self) -> Range<u64> {
+        #[cfg(feature = "shmem")]
+        if let Some(distribution) = &self.distribution {
+            return distribution.own();
+        }
+        0..self.vertices
+    }
+
+    /// Returns true if the graph has only the lists of some vertices here.
+    pub(super) fn is_distributed(&self) -> bool {
+        #[cfg(feature = "shmem")]
+        return self.distribution.is_some();
+        #[cfg(not(feature = "shmem"))]
+        return false;
+    }
+
+    /// Returns the number of stored neighbours on all PEs.
+    pub(super) fn all_arcs(&self) -> u64 {
+        #[cfg(feature = "shmem")]
+        if let Some(distribution) = &self.distribution {
+            return distribution.arcs;
+        }
+        self.arcs
+    }
+
     /// Sets the time limit of one kernel. A kernel that exceeds the limit is told to stop, and the run fails.
     pub fn set_launch_limit(&mut self, limit: Duration) {
         self.launch_limit = limit;

@@ -21,7 +21,7 @@ impl Failure for GraphError {
             Self::Import(e) => e.kind(),
             #[cfg(feature = "shmem")]
             Self::Shmem(e) => e.kind(),
-            Self::NotPlaced { .. } => ErrorKind::State,
+            Self::NotPlaced { .. } | Self::Distributed { .. } => ErrorKind::State,
             Self::Occupied { .. } => ErrorKind::Exists,
             Self::Corrupt { .. } => ErrorKind::Damaged,
             Self::DistanceOverflow { .. } | Self::Directed { .. } | Self::TooManyPaths { .. } => ErrorKind::Input,

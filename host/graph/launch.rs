@@ -1,6 +1,7 @@
 //! Launches the kernels of an algorithm, and reads their reports.
 
 use super::edges::{EdgeStore, GraphError, GraphOnEngine};
+use super::mirrors::{Claims, Mirrors, Union};
 use super::params::{
     self, GRAPH_BAD_EDGES, GRAPH_BLOCK_THREADS, GRAPH_BLOCKS_PER_PROCESSOR, GRAPH_PIECE_EDGES, GRAPH_SUMS,
     GraphCounters, GraphReport as Report, Order as OutsideParameters, QueueOrder as OrderParameters,
@@ -10,6 +11,7 @@ use crate::args;
 use crate::engine::{Args, Engine, Grid};
 use crate::memory::{Place, Region};
 use crate::storage::ElementType;
+use bytemuck::Zeroable;
 use std::time::Duration;
 
 crate::engine::plain!(
@@ -18,6 +20,7 @@ crate::engine::plain!(
     params::Cdlp,
     params::Clustering,
     params::Components,
+    params::Mirrors,
     params::MultiBfs,
     params::Order,
     params::Core,
@@ -44,11 +47,32 @@ pub(super) struct Launcher {
     limit: Duration,
     sums: Region,
     report: Region,
+    /// Exchange with the other PEs of a distributed graph.
+    mirrors: Option<Mirrors>,
+}
+
+/// Values of all vertices. Steps send those of own vertices to the other PEs of a distributed graph.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Values {
+    /// Address of the first value.
+    pub address: u64,
+    /// Bytes of a value: 4 or 8.
+    pub bytes: usize,
 }
 
 impl Launcher {
     /// Prepares the kernels whose names begin with `prefix`, so that the first step takes no longer than later ones.
-    pub(super) fn new(graph: &GraphOnEngine, prefix: &str) -> Result<Self, GraphError> {
+    /// `algorithm` runs on one PE.
+    pub(super) fn new(graph: &GraphOnEngine, prefix: &str, algorithm: &'static str) -> Result<Self, GraphError> {
+        if graph.is_distributed() {
+            return Err(GraphError::Distributed { algorithm });
+        }
+        Self::across(graph, prefix)
+    }
+
+    /// Prepares the kernels of an algorithm that may run on several PEs. Collective for a distributed graph: then every PE
+    /// runs the same steps.
+    pub(super) fn across(graph: &GraphOnEngine, prefix: &str) -> Result<Self, GraphError> {
         graph.engine.prepare(prefix)?;
         if graph.order.is_some() {
             graph.engine.prepare("wb_order_")?;
@@ -61,6 +85,7 @@ impl Launcher {
             limit: graph.launch_limit,
             sums,
             report,
+            mirrors: Mirrors::new(graph)?,
         };
         this.reset()?;
         Ok(this)
@@ -96,22 +121,102 @@ impl Launcher {
     /// returns. It must be in regions, since a region is never freed while a kernel that does not end may use it.
     pub(super) unsafe fn run(&self, kernel: &str, args: Args) -> Result<Duration, GraphError> {
         // SAFETY: the caller makes the same promise.
-        let run = unsafe { self.engine.launch(kernel, self.grid, args) }?;
-        Ok(run.finish_within(self.limit)?.elapsed)
+        self.told(unsafe { self.launch(kernel, args) })
     }
 
-    /// Runs a kernel that reports its sums.
+    /// Runs a kernel that reports its sums. Returns those of all PEs. Collective for a distributed graph.
     ///
     /// # Safety
     /// As for [`Launcher::run`].
     pub(super) unsafe fn step(&self, kernel: &str, args: Args) -> Result<Report, GraphError> {
         // SAFETY: the caller makes the same promise.
-        unsafe { self.run(kernel, args) }?;
-        let report: Report = self.report.get(0)?;
-        match report.sum[GRAPH_BAD_EDGES] {
+        let own = unsafe { self.step_here(kernel, args) }?;
+        self.end(own, 0, None)
+    }
+
+    /// Runs a kernel that reports its sums. Returns those of this PE.
+    ///
+    /// # Safety
+    /// As for [`Launcher::run`].
+    pub(super) unsafe fn step_here(&self, kernel: &str, args: Args) -> Result<Report, GraphError> {
+        // SAFETY: the caller makes the same promise.
+        let own = unsafe { self.launch(kernel, args) }.and_then(|_| Ok(self.report.get::<Report>(0)?));
+        self.told(own.and_then(|report| match report.sum[GRAPH_BAD_EDGES] {
             0 => Ok(report),
             edges => Err(GraphError::Corrupt { edges }),
+        }))
+    }
+
+    unsafe fn launch(&self, kernel: &str, args: Args) -> Result<Duration, GraphError> {
+        // SAFETY: the caller makes the same promise.
+        let run = unsafe { self.engine.launch(kernel, self.grid, args) }?;
+        Ok(run.finish_within(self.limit)?.elapsed)
+    }
+}
+
+/// Exchanges between the PEs of a distributed graph, in which all take part. One PE has nothing to exchange.
+impl Launcher {
+    /// Adds up the sums of a step on all PEs. Those in the bitmap `reals` are doubles. All PEs then have the values that each of
+    /// them computed for its own vertices.
+    pub(super) fn end(&self, own: Report, reals: u64, values: Option<Values>) -> Result<Report, GraphError> {
+        match &self.mirrors {
+            Some(mirrors) => mirrors.end(&own, reals, values.map(|v| (v.address, v.bytes))),
+            None => Ok(own),
         }
+    }
+
+    /// Sends the values of own vertices to all PEs.
+    pub(super) fn share(&self, values: Values) -> Result<(), GraphError> {
+        self.end(Report { least: u64::MAX, ..Report::zeroed() }, 0, Some(values)).map(drop)
+    }
+
+    /// Returns the least of the values of all PEs.
+    pub(super) fn least(&self, value: u64) -> Result<u64, GraphError> {
+        Ok(self.end(Report { least: value, ..Report::zeroed() }, 0, None)?.least)
+    }
+
+    /// Makes what all PEs have found together known on each. Returns false if there is only this PE.
+    pub(super) fn unite(&self, union: Union, values: Values) -> Result<bool, GraphError> {
+        let Some(mirrors) = &self.mirrors else { return Ok(false) };
+        mirrors.unite(union, (values.address, values.bytes))?;
+        Ok(true)
+    }
+
+    /// Allocates the memory of claims, for an algorithm whose kernel of claims has this name; `None` if there is only this PE.
+    pub(super) fn claims(&self, kernel: &str, id_bytes: usize) -> Result<Option<Claims>, GraphError> {
+        self.mirrors.as_ref().map(|mirrors| mirrors.claims(kernel, id_bytes)).transpose()
+    }
+
+    /// Returns the parameters of the next step that claims vertices.
+    pub(super) fn next_claims(&self, claims: Option<&Claims>) -> params::Claims {
+        match (&self.mirrors, claims) {
+            (Some(mirrors), Some(claims)) => mirrors.next_claims(claims),
+            _ => params::Claims::zeroed(),
+        }
+    }
+
+    /// Runs a kernel by which PEs take claims and report sums. Returns those of this PE. [`Launcher::end`] must follow.
+    ///
+    /// # Safety
+    /// As for [`Launcher::run`].
+    pub(super) unsafe fn exchange_claims(
+        &self,
+        claims: &Claims,
+        kernel: &str,
+        args: Args,
+    ) -> Result<Report, GraphError> {
+        let Some(mirrors) = &self.mirrors else { return Ok(Report { least: u64::MAX, ..Report::zeroed() }) };
+        // SAFETY: the caller makes the same promise.
+        unsafe { mirrors.exchange_claims(claims, kernel, args) }?;
+        Ok(self.report.get(0)?)
+    }
+
+    /// Tells the other PEs if a kernel has failed.
+    fn told<T>(&self, own: Result<T, GraphError>) -> Result<T, GraphError> {
+        if let (Err(_), Some(mirrors)) = (&own, &self.mirrors) {
+            mirrors.fail();
+        }
+        own
     }
 }
 
@@ -226,7 +331,7 @@ impl QueueOrder {
         // SAFETY: these are the parameters of `kernels/graph/queue.cu`. The regions belong to the caller and to `self`.
         unsafe {
             launcher.run(&format!("wb_queue_mark_{ids}"), args!(p))?;
-            launcher.step(&format!("wb_queue_collect_{ids}"), args!(p))?;
+            launcher.step_here(&format!("wb_queue_collect_{ids}"), args!(p))?;
         }
         Ok(true)
     }

@@ -45,6 +45,7 @@ pub use import::{
 pub use input::Input;
 pub use names::{NameFault, Names, NamesError};
 internal!(names::{LONGEST_VERTEX_NAME, VertexName});
+internal!(packed::{Damage, Encoder, decode_block, pack_values, unpack_values});
 
 mod betweenness;
 mod bfs;
@@ -52,11 +53,15 @@ mod cdlp;
 mod clustering;
 mod components;
 mod cores;
+#[cfg(feature = "shmem")]
+mod distribution;
 mod edges;
 mod external;
 mod failure;
 mod handle;
 mod launch;
+#[cfg_attr(not(feature = "shmem"), path = "alone.rs")]
+mod mirrors;
 mod multi_bfs;
 mod neighbourhood;
 mod occupied;

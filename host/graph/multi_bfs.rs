@@ -163,7 +163,7 @@ impl MultiBfs {
         Ok(Self {
             graph: graph.clone(),
             options: options.clone(),
-            launcher: Launcher::new(graph, "wb_multi_bfs_")?,
+            launcher: Launcher::new(graph, "wb_multi_bfs_", "breadth-first search from several sources")?,
             depth: Vec::new(),
             seen: VertexValues::allocate::<u64>(graph)?,
             frontier: masks()?,

@@ -63,7 +63,11 @@ impl NeighbourhoodCount {
     pub(super) fn new(graph: &GraphOnEngine, algorithm: &'static str) -> Result<Self, GraphError> {
         graph.both_lists(algorithm)?;
         let forward = !graph.directed && graph.out.by_degree;
-        let launcher = Launcher::new(graph, if forward { "wb_triangles_" } else { "wb_clustering_" })?;
+        let launcher = if forward {
+            Launcher::new(graph, "wb_triangles_", "triangle counting")
+        } else {
+            Launcher::new(graph, "wb_clustering_", "the clustering coefficient")
+        }?;
         let device = |bytes: usize| graph.engine.allocate(Place::Device, bytes);
         let vertices = graph.vertices as usize;
         let set = GRAPH_MARKER_SLOTS * graph.id_bytes();

@@ -21,6 +21,13 @@ impl Order {
         Self { outside, inside }
     }
 
+    /// Makes the order of the number outside of each vertex inside. Each number must be there once.
+    #[cfg(feature = "shmem")]
+    pub(crate) fn of(outside: Vec<u32>) -> Self {
+        let inside = inverse(&outside);
+        Self { outside, inside }
+    }
+
     /// Makes the order of the number outside of each vertex inside, or `None` unless each number is there once.
     pub(crate) fn from_outside(outside: Vec<u32>) -> Option<Self> {
         let mut seen = vec![false; outside.len()];

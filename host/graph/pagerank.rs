@@ -1,9 +1,10 @@
 //! PageRank: each vertex pulls contributions from its in-neighbours.
 
 use super::edges::{GraphError, GraphOnEngine, Lists};
-use super::launch::{Launcher, ValueKind};
+use super::launch::{Launcher, ValueKind, Values};
 use super::params::{
-    PAGERANK_CHANGE as CHANGE, PAGERANK_DANGLING as DANGLING, PAGERANK_SCANNED as SCANNED, Pagerank as Parameters,
+    PAGERANK_CHANGE as CHANGE, PAGERANK_DANGLING as DANGLING, PAGERANK_SCANNED as SCANNED, PAGERANK_TOTAL as TOTAL,
+    Pagerank as Parameters,
 };
 use super::vertex_values::VertexValues;
 use crate::args;
@@ -46,6 +47,9 @@ impl Default for PageRankOptions {
         Self { damping: 0.85, tolerance: Some(1e-4), iterations: 1000, personalization: Vec::new() }
     }
 }
+
+/// Sums that are doubles.
+const REALS: u64 = 1 << CHANGE | 1 << DANGLING | 1 << TOTAL;
 
 /// Tolerance below which contributions are doubles: the error of single precision would decide the result.
 const SINGLE_TOLERANCE: f64 = 1e-6;
@@ -176,7 +180,7 @@ impl PageRank {
         Ok(Self {
             graph: graph.clone(),
             options: options.clone(),
-            launcher: Launcher::new(graph, "wb_pagerank_")?,
+            launcher: Launcher::across(graph, "wb_pagerank_")?,
             double,
             rank: VertexValues::allocate::<f64>(graph)?,
             sum: device(vertices * size_of::<f64>())?,
@@ -231,6 +235,7 @@ impl PageRank {
         let before = self.graph.stats()?;
         let started = Instant::now();
         let (iterations, converged) = self.iterate(lists)?;
+        self.launcher.share(Values { address: self.rank.address(), bytes: size_of::<f64>() })?;
         self.launcher.bring_outside(&self.graph, &self.rank, ValueKind::Plain)?;
         let elapsed = started.elapsed();
         let io = self.graph.stats_since(before)?;
@@ -246,6 +251,7 @@ impl PageRank {
         let Some(edges) = &lists.edges else {
             return Err(GraphError::NotPlaced { missing: "neighbour lists", algorithm: "PageRank" });
         };
+        let own = graph.own_vertices();
         let p = Parameters {
             offset: lists.offset.address(),
             out_offset: graph.out.offset.address(),
@@ -257,21 +263,24 @@ impl PageRank {
             sums: self.launcher.sums_address(),
             report: self.launcher.report_address(),
             vertices: graph.vertices,
-            edges: graph.arcs,
+            edges: lists.arcs,
             base: 0.0,
             damping: self.options.damping,
+            first: own.start,
+            last: own.end,
             backward: 0,
             reserved: 0,
         };
-        let real = if self.double { "f64" } else { "f32" };
+        let (real, bytes) = if self.double { ("f64", 8) } else { ("f32", 4) };
+        let contributions = Some(Values { address: p.contribution, bytes });
         let pull = format!("wb_pagerank_pull_{real}_{}_{}", edges.source(), graph.id_suffix());
         let apply = format!("wb_pagerank_apply_{real}");
         // The base rank is divided evenly, or by the shares of the vertices.
         let parts = if self.teleport.is_some() { 1.0 } else { graph.vertices as f64 };
         // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
         // shares them.
-        let mut dangling =
-            unsafe { self.launcher.step(&format!("wb_pagerank_start_{real}"), args!(p)) }?.real(DANGLING);
+        let start = unsafe { self.launcher.step_here(&format!("wb_pagerank_start_{real}"), args!(p)) }?;
+        let mut dangling = self.launcher.end(start, REALS, contributions)?.real(DANGLING);
         for iteration in 1..=self.options.iterations {
             let started = Instant::now();
             let base = (1.0 - p.damping + p.damping * dangling) / parts;
@@ -279,11 +288,13 @@ impl PageRank {
             let p = Parameters { base, backward: u32::from(iteration % 2 == 0), ..p };
             // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
             // shares them.
-            let scanned = unsafe { self.launcher.step(&pull, args!(p, edges)) }?.sum[SCANNED];
+            let pulled = unsafe { self.launcher.step_here(&pull, args!(p, edges)) }?;
             // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
             // shares them.
-            let report = unsafe { self.launcher.step(&apply, args!(p)) }?;
-            let change = report.real(CHANGE);
+            let mut own = unsafe { self.launcher.step_here(&apply, args!(p)) }?;
+            own.sum[SCANNED] = pulled.sum[SCANNED];
+            let report = self.launcher.end(own, REALS, contributions)?;
+            let (change, scanned) = (report.real(CHANGE), report.sum[SCANNED]);
             dangling = report.real(DANGLING);
             iterations.push(IterationReport { iteration, change, scanned, elapsed: started.elapsed() });
             if self.options.tolerance.is_some_and(|t| change < t) {

@@ -32,7 +32,7 @@ const _: () = {
 pub struct GraphReport {
     pub sum: [u64; 6usize],
     pub least: u64,
-    pub reserved: u64,
+    pub failed: u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -40,7 +40,7 @@ const _: () = {
     ["Alignment of GraphReport"][align_of::<GraphReport>() - 8usize];
     ["Offset of field: GraphReport::sum"][offset_of!(GraphReport, sum) - 0usize];
     ["Offset of field: GraphReport::least"][offset_of!(GraphReport, least) - 48usize];
-    ["Offset of field: GraphReport::reserved"][offset_of!(GraphReport, reserved) - 56usize];
+    ["Offset of field: GraphReport::failed"][offset_of!(GraphReport, failed) - 56usize];
 };
 pub const BFS_ITEMS: usize = 0;
 pub const BFS_FOUND: usize = 1;
@@ -285,6 +285,102 @@ const _: () = {
     ["Offset of field: Partition::resume"][offset_of!(Partition, resume) - 224usize];
     ["Offset of field: Partition::reserved"][offset_of!(Partition, reserved) - 228usize];
 };
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
+pub struct MirrorsCounters {
+    pub arrived: u64,
+    pub put: u32,
+    pub blocks_done: u32,
+    pub reserved: [u32; 28usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of MirrorsCounters"][size_of::<MirrorsCounters>() - 128usize];
+    ["Alignment of MirrorsCounters"][align_of::<MirrorsCounters>() - 8usize];
+    ["Offset of field: MirrorsCounters::arrived"][offset_of!(MirrorsCounters, arrived) - 0usize];
+    ["Offset of field: MirrorsCounters::put"][offset_of!(MirrorsCounters, put) - 8usize];
+    ["Offset of field: MirrorsCounters::blocks_done"][offset_of!(MirrorsCounters, blocks_done) - 12usize];
+    ["Offset of field: MirrorsCounters::reserved"][offset_of!(MirrorsCounters, reserved) - 16usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
+pub struct MirrorsHeader {
+    pub sum: [u64; 6usize],
+    pub least: u64,
+    pub failed: u64,
+    pub first: u64,
+    pub words: u64,
+    pub reserved: [u64; 6usize],
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of MirrorsHeader"][size_of::<MirrorsHeader>() - 128usize];
+    ["Alignment of MirrorsHeader"][align_of::<MirrorsHeader>() - 8usize];
+    ["Offset of field: MirrorsHeader::sum"][offset_of!(MirrorsHeader, sum) - 0usize];
+    ["Offset of field: MirrorsHeader::least"][offset_of!(MirrorsHeader, least) - 48usize];
+    ["Offset of field: MirrorsHeader::failed"][offset_of!(MirrorsHeader, failed) - 56usize];
+    ["Offset of field: MirrorsHeader::first"][offset_of!(MirrorsHeader, first) - 64usize];
+    ["Offset of field: MirrorsHeader::words"][offset_of!(MirrorsHeader, words) - 72usize];
+    ["Offset of field: MirrorsHeader::reserved"][offset_of!(MirrorsHeader, reserved) - 80usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
+pub struct Mirrors {
+    pub values: u64,
+    pub counters: u64,
+    pub report: u64,
+    pub area: u64,
+    pub header: u64,
+    pub signal: u64,
+    pub area_words: u64,
+    pub turn: u64,
+    pub receiver: u64,
+    pub reals: u64,
+    pub own: MirrorsHeader,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Mirrors"][size_of::<Mirrors>() - 208usize];
+    ["Alignment of Mirrors"][align_of::<Mirrors>() - 8usize];
+    ["Offset of field: Mirrors::values"][offset_of!(Mirrors, values) - 0usize];
+    ["Offset of field: Mirrors::counters"][offset_of!(Mirrors, counters) - 8usize];
+    ["Offset of field: Mirrors::report"][offset_of!(Mirrors, report) - 16usize];
+    ["Offset of field: Mirrors::area"][offset_of!(Mirrors, area) - 24usize];
+    ["Offset of field: Mirrors::header"][offset_of!(Mirrors, header) - 32usize];
+    ["Offset of field: Mirrors::signal"][offset_of!(Mirrors, signal) - 40usize];
+    ["Offset of field: Mirrors::area_words"][offset_of!(Mirrors, area_words) - 48usize];
+    ["Offset of field: Mirrors::turn"][offset_of!(Mirrors, turn) - 56usize];
+    ["Offset of field: Mirrors::receiver"][offset_of!(Mirrors, receiver) - 64usize];
+    ["Offset of field: Mirrors::reals"][offset_of!(Mirrors, reals) - 72usize];
+    ["Offset of field: Mirrors::own"][offset_of!(Mirrors, own) - 80usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
+pub struct Claims {
+    pub first: u64,
+    pub outbox: u64,
+    pub count: u64,
+    pub packed: u64,
+    pub counters: u64,
+    pub inbox: u64,
+    pub signal: u64,
+    pub capacity: u64,
+    pub turn: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Claims"][size_of::<Claims>() - 72usize];
+    ["Alignment of Claims"][align_of::<Claims>() - 8usize];
+    ["Offset of field: Claims::first"][offset_of!(Claims, first) - 0usize];
+    ["Offset of field: Claims::outbox"][offset_of!(Claims, outbox) - 8usize];
+    ["Offset of field: Claims::count"][offset_of!(Claims, count) - 16usize];
+    ["Offset of field: Claims::packed"][offset_of!(Claims, packed) - 24usize];
+    ["Offset of field: Claims::counters"][offset_of!(Claims, counters) - 32usize];
+    ["Offset of field: Claims::inbox"][offset_of!(Claims, inbox) - 40usize];
+    ["Offset of field: Claims::signal"][offset_of!(Claims, signal) - 48usize];
+    ["Offset of field: Claims::capacity"][offset_of!(Claims, capacity) - 56usize];
+    ["Offset of field: Claims::turn"][offset_of!(Claims, turn) - 64usize];
+};
 pub const SSSP_NEAR: usize = 0;
 pub const SSSP_FAR: usize = 1;
 pub const SSSP_SCANNED: usize = 2;
@@ -300,6 +396,7 @@ pub struct Sssp {
     pub in_far: u64,
     pub near: u64,
     pub near_next: u64,
+    pub near_held: u64,
     pub far: u64,
     pub far_next: u64,
     pub parent: u64,
@@ -311,12 +408,15 @@ pub struct Sssp {
     pub report: u64,
     pub vertices: u64,
     pub source: u64,
+    pub first: u64,
+    pub last: u64,
+    pub claims: Claims,
     pub round: u32,
     pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of Sssp"][size_of::<Sssp>() - 152usize];
+    ["Size of Sssp"][size_of::<Sssp>() - 248usize];
     ["Alignment of Sssp"][align_of::<Sssp>() - 8usize];
     ["Offset of field: Sssp::offset"][offset_of!(Sssp, offset) - 0usize];
     ["Offset of field: Sssp::distance"][offset_of!(Sssp, distance) - 8usize];
@@ -325,19 +425,23 @@ const _: () = {
     ["Offset of field: Sssp::in_far"][offset_of!(Sssp, in_far) - 32usize];
     ["Offset of field: Sssp::near"][offset_of!(Sssp, near) - 40usize];
     ["Offset of field: Sssp::near_next"][offset_of!(Sssp, near_next) - 48usize];
-    ["Offset of field: Sssp::far"][offset_of!(Sssp, far) - 56usize];
-    ["Offset of field: Sssp::far_next"][offset_of!(Sssp, far_next) - 64usize];
-    ["Offset of field: Sssp::parent"][offset_of!(Sssp, parent) - 72usize];
-    ["Offset of field: Sssp::near_items"][offset_of!(Sssp, near_items) - 80usize];
-    ["Offset of field: Sssp::far_items"][offset_of!(Sssp, far_items) - 88usize];
-    ["Offset of field: Sssp::settled"][offset_of!(Sssp, settled) - 96usize];
-    ["Offset of field: Sssp::threshold"][offset_of!(Sssp, threshold) - 104usize];
-    ["Offset of field: Sssp::sums"][offset_of!(Sssp, sums) - 112usize];
-    ["Offset of field: Sssp::report"][offset_of!(Sssp, report) - 120usize];
-    ["Offset of field: Sssp::vertices"][offset_of!(Sssp, vertices) - 128usize];
-    ["Offset of field: Sssp::source"][offset_of!(Sssp, source) - 136usize];
-    ["Offset of field: Sssp::round"][offset_of!(Sssp, round) - 144usize];
-    ["Offset of field: Sssp::reserved"][offset_of!(Sssp, reserved) - 148usize];
+    ["Offset of field: Sssp::near_held"][offset_of!(Sssp, near_held) - 56usize];
+    ["Offset of field: Sssp::far"][offset_of!(Sssp, far) - 64usize];
+    ["Offset of field: Sssp::far_next"][offset_of!(Sssp, far_next) - 72usize];
+    ["Offset of field: Sssp::parent"][offset_of!(Sssp, parent) - 80usize];
+    ["Offset of field: Sssp::near_items"][offset_of!(Sssp, near_items) - 88usize];
+    ["Offset of field: Sssp::far_items"][offset_of!(Sssp, far_items) - 96usize];
+    ["Offset of field: Sssp::settled"][offset_of!(Sssp, settled) - 104usize];
+    ["Offset of field: Sssp::threshold"][offset_of!(Sssp, threshold) - 112usize];
+    ["Offset of field: Sssp::sums"][offset_of!(Sssp, sums) - 120usize];
+    ["Offset of field: Sssp::report"][offset_of!(Sssp, report) - 128usize];
+    ["Offset of field: Sssp::vertices"][offset_of!(Sssp, vertices) - 136usize];
+    ["Offset of field: Sssp::source"][offset_of!(Sssp, source) - 144usize];
+    ["Offset of field: Sssp::first"][offset_of!(Sssp, first) - 152usize];
+    ["Offset of field: Sssp::last"][offset_of!(Sssp, last) - 160usize];
+    ["Offset of field: Sssp::claims"][offset_of!(Sssp, claims) - 168usize];
+    ["Offset of field: Sssp::round"][offset_of!(Sssp, round) - 240usize];
+    ["Offset of field: Sssp::reserved"][offset_of!(Sssp, reserved) - 244usize];
 };
 pub const COMPONENTS_ROOTS: usize = 0;
 pub const COMPONENTS_SCANNED: usize = 1;
@@ -394,12 +498,14 @@ pub struct Pagerank {
     pub edges: u64,
     pub base: f64,
     pub damping: f64,
+    pub first: u64,
+    pub last: u64,
     pub backward: u32,
     pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of Pagerank"][size_of::<Pagerank>() - 112usize];
+    ["Size of Pagerank"][size_of::<Pagerank>() - 128usize];
     ["Alignment of Pagerank"][align_of::<Pagerank>() - 8usize];
     ["Offset of field: Pagerank::offset"][offset_of!(Pagerank, offset) - 0usize];
     ["Offset of field: Pagerank::out_offset"][offset_of!(Pagerank, out_offset) - 8usize];
@@ -414,8 +520,10 @@ const _: () = {
     ["Offset of field: Pagerank::edges"][offset_of!(Pagerank, edges) - 80usize];
     ["Offset of field: Pagerank::base"][offset_of!(Pagerank, base) - 88usize];
     ["Offset of field: Pagerank::damping"][offset_of!(Pagerank, damping) - 96usize];
-    ["Offset of field: Pagerank::backward"][offset_of!(Pagerank, backward) - 104usize];
-    ["Offset of field: Pagerank::reserved"][offset_of!(Pagerank, reserved) - 108usize];
+    ["Offset of field: Pagerank::first"][offset_of!(Pagerank, first) - 104usize];
+    ["Offset of field: Pagerank::last"][offset_of!(Pagerank, last) - 112usize];
+    ["Offset of field: Pagerank::backward"][offset_of!(Pagerank, backward) - 120usize];
+    ["Offset of field: Pagerank::reserved"][offset_of!(Pagerank, reserved) - 124usize];
 };
 pub const TRIANGLES_FOUND: usize = 0;
 pub const TRIANGLES_SCANNED: usize = 1;

@@ -125,6 +125,8 @@ impl GraphOnEngine {
             loops: None,
             connected,
             launch_limit: DEFAULT_LAUNCH_LIMIT,
+            #[cfg(feature = "shmem")]
+            distribution: None,
         })
     }
 }
@@ -248,6 +250,7 @@ pub(super) fn device<T: Pod>(engine: &Engine, values: &[T]) -> Result<Region, Gr
 fn lists(engine: &Engine, csr: &Csr, edges: Option<EdgeStore>) -> Result<Lists, GraphError> {
     Ok(Lists {
         offset: device(engine, csr.offsets())?,
+        arcs: csr.arcs(),
         hubs: device(engine, hub_neighbours(csr).bytes())?,
         tile: match csr.neighbours() {
             Neighbours::U32(_) => device(engine, &tiles::<u32>(csr.offsets()))?,
@@ -263,6 +266,12 @@ fn lists(engine: &Engine, csr: &Csr, edges: Option<EdgeStore>) -> Result<Lists, 
 /// a power of two.
 pub(super) fn wide_weights(csr: &Csr) -> bool {
     csr.neighbours().as_u64().is_some() || matches!(csr.weights(), Some(Weights::F64(_)))
+}
+
+/// Returns the bytes of the edges with weights.
+#[cfg(all(feature = "shmem", feature = "internals"))]
+pub(super) fn weighted_bytes(csr: &Csr) -> u64 {
+    csr.arcs() * if wide_weights(csr) { size_of::<WideEdge>() } else { size_of::<NarrowEdge>() } as u64
 }
 
 /// Returns the kind of the weights, and their mean.

@@ -2,7 +2,8 @@
 //! later ranges of distances.
 
 use super::edges::{GraphError, GraphOnEngine, Placement, WeightKind, Weighted};
-use super::launch::{Launcher, QueueOrder, ValueKind};
+use super::launch::{Launcher, QueueOrder, ValueKind, Values};
+use super::mirrors::{Claims, Union};
 use super::params::{
     GRAPH_PIECE_EDGES, GraphReport as Report, SSSP_FAR as FAR, SSSP_LOWERED as LOWERED, SSSP_NEAR as NEAR,
     SSSP_OPEN as OPEN, SSSP_SCANNED as SCANNED, Sssp as Parameters,
@@ -244,6 +245,8 @@ pub struct Sssp {
     far: [Region; 2],
     order: QueueOrder,
     ids: &'static str,
+    /// Vertices whose lists are on other PEs, for a graph that is distributed over several.
+    claims: Option<Claims>,
 }
 
 /// Searches from one source, a vertex number from 0.
@@ -319,7 +322,7 @@ impl Sssp {
         let id = if weighted.wide { "u64" } else { "u32" };
         let id_bytes = if weighted.wide { 8 } else { 4 };
         let bits = word.bits();
-        let mean_degree = graph.arcs as f64 / graph.vertices.max(1) as f64;
+        let mean_degree = graph.all_arcs() as f64 / graph.vertices.max(1) as f64;
         let factor = match graph.engine.kind() {
             EngineKind::Gpu => DELTA_FACTOR,
             EngineKind::Cpu => DELTA_FACTOR_CPU,
@@ -330,10 +333,12 @@ impl Sssp {
         let device = |bytes: usize| graph.engine.allocate(Place::Device, bytes);
         let near = || device(graph.queue_items() * 2 * id_bytes);
         let far = || device(vertices * id_bytes);
+        let launcher = Launcher::across(graph, "wb_sssp_")?;
         Ok(Self {
             graph: graph.clone(),
             weighted: weighted.clone(),
-            launcher: Launcher::new(graph, "wb_sssp_")?,
+            claims: launcher.claims(&format!("wb_sssp_claims_{id}_d{bits}"), id_bytes)?,
+            launcher,
             options: options.clone(),
             delta,
             word,
@@ -402,10 +407,12 @@ impl Sssp {
         }
         self.launcher.reset()?;
         self.order.reset()?;
+        self.claims.as_ref().map_or(Ok(()), Claims::reset)?;
         let before = self.graph.stats()?;
         let started = Instant::now();
         let mut p = self.parameters(self.graph.inside(source));
         let buckets = self.search(&mut p)?;
+        self.launcher.share(Values { address: p.distance, bytes: (self.word.bits() / u8::BITS) as usize })?;
         self.cut(p)?;
         let parents_scanned = self.find_parents(p)?;
         self.launcher.bring_outside(&self.graph, &self.distance, ValueKind::Plain)?;
@@ -425,6 +432,7 @@ impl Sssp {
     }
 
     fn parameters(&self, source: u64) -> Parameters {
+        let own = self.graph.own_vertices();
         Parameters {
             offset: self.graph.out.offset.address(),
             distance: self.distance.address(),
@@ -433,6 +441,7 @@ impl Sssp {
             in_far: self.in_far.address(),
             near: 0,
             near_next: 0,
+            near_held: 0,
             far: 0,
             far_next: 0,
             parent: self.parent.as_ref().map_or(0, VertexValues::address),
@@ -444,6 +453,9 @@ impl Sssp {
             report: self.launcher.report_address(),
             vertices: self.graph.vertices,
             source,
+            first: own.start,
+            last: own.end,
+            claims: self.launcher.next_claims(None),
             round: 0,
             reserved: 0,
         }
@@ -455,9 +467,12 @@ impl Sssp {
         let (mut near_now, mut far_now) = (0, 0);
         (p.near_next, p.far, p.far_next) = (near[0], far[0], far[1]);
         let mut buckets = Vec::new();
-        p.near_items = self.step("start", *p)?.sum[NEAR];
+        // Parameters have the lengths of this PE's queues. All PEs decide by those of all.
+        let (own, all) = self.step("start", *p)?;
+        p.near_items = own.sum[NEAR];
+        let (mut near_items, mut far_items) = (all.sum[NEAR], 0);
         let mut total_rounds = 0;
-        // Lower bound of the distances in the far queue.
+        // Lower bound of the distances in the far queues.
         let mut least = u64::MAX;
         loop {
             let started = Instant::now();
@@ -469,44 +484,67 @@ impl Sssp {
                 lowered: 0,
                 elapsed: Duration::ZERO,
             };
-            while p.near_items > 0 {
+            while near_items > 0 {
                 total_rounds += 1;
                 if self.options.rounds != 0 && total_rounds > self.options.rounds {
                     let rounds = self.options.rounds;
                     return Err(GraphError::TooManyRounds { algorithm: "shortest paths", rounds });
                 }
                 self.next_queue(p, &mut near_now)?;
-                let report = self.over("relax", *p)?;
                 bucket.rounds += 1;
-                bucket.items += p.near_items;
-                bucket.scanned += report.sum[SCANNED];
-                bucket.lowered += report.sum[LOWERED];
-                p.near_items = report.sum[NEAR];
-                p.far_items += report.sum[FAR];
+                bucket.items += near_items;
+                let (own, all) = self.relax(*p)?;
+                bucket.scanned += all.sum[SCANNED];
+                bucket.lowered += all.sum[LOWERED];
+                (p.near_items, near_items) = (own.sum[NEAR], all.sum[NEAR]);
+                p.far_items += own.sum[FAR];
+                far_items += all.sum[FAR];
                 p.round = p.round.wrapping_add(1);
-                least = least.min(report.least);
+                least = least.min(all.least);
             }
             // Every queued distance below the threshold is final. The threshold moves past the least waiting distance.
             // If that vertex was lowered and settled since, the split finds the true least distance.
             let ended = self.last_word()? < p.threshold;
-            while !ended && p.near_items == 0 && p.far_items > 0 {
+            while !ended && near_items == 0 && far_items > 0 {
                 p.settled = p.threshold;
                 p.threshold = self.word.beyond(least.max(p.settled), self.delta);
                 (p.far, p.far_next) = (far[far_now], far[1 - far_now]);
                 p.near_next = near[near_now];
-                let report = self.step("split", *p)?;
+                let (own, all) = self.step("split", *p)?;
                 far_now = 1 - far_now;
-                p.near_items = report.sum[NEAR];
-                p.far_items = report.sum[FAR];
-                least = report.least;
+                (p.near_items, near_items) = (own.sum[NEAR], all.sum[NEAR]);
+                (p.far_items, far_items) = (own.sum[FAR], all.sum[FAR]);
+                least = all.least;
             }
             p.far = far[far_now];
             bucket.elapsed = started.elapsed();
             buckets.push(bucket);
-            if p.near_items == 0 {
+            if near_items == 0 {
                 return Ok(buckets);
             }
         }
+    }
+
+    /// Relaxes the near queue once. Returns the sums of this PE and of all PEs.
+    fn relax(&self, p: Parameters) -> Result<(Report, Report), GraphError> {
+        let p = Parameters { claims: self.launcher.next_claims(self.claims.as_ref()), ..p };
+        let (mut own, mut all) = self.over("relax", p)?;
+        if let Some(claims) = &self.claims {
+            // The vertices that other PEs lowered follow those that this PE has queued.
+            let held = Parameters { near_held: own.sum[NEAR], far_items: p.far_items + own.sum[FAR], ..p };
+            let kernel = format!("wb_sssp_claims_{}", self.memory_suffix);
+            // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
+            // shares them.
+            let taken = unsafe { self.launcher.exchange_claims(claims, &kernel, args!(held)) }?;
+            let taken_by_all = self.launcher.end(taken, 0, None)?;
+            for (sums, taken) in [(&mut own, taken), (&mut all, taken_by_all)] {
+                for (sum, more) in sums.sum.iter_mut().zip(taken.sum) {
+                    *sum += more;
+                }
+                sums.least = sums.least.min(taken.least);
+            }
+        }
+        Ok((own, all))
     }
 
     /// Makes the near queue the one to read, sorted if that saves reads, and the other one the next queue.
@@ -524,8 +562,11 @@ impl Sssp {
     /// Returns the largest distance that is asked for: that of the target, as far as it is known, or the limit.
     fn last_word(&self) -> Result<u64, GraphError> {
         let limit = self.options.max_distance.map_or(u64::MAX, |most| self.word.of(most));
-        let Some(target) = self.options.target else { return Ok(limit) };
-        Ok(limit.min(self.word.read(&self.distance, self.graph.inside(target))?))
+        let Some(target) = self.options.target.map(|v| self.graph.inside(v)) else { return Ok(limit) };
+        // The PE that has the target's list knows its distance first.
+        let own = self.graph.own_vertices().contains(&target);
+        let found = if own { self.word.read(&self.distance, target)? } else { u64::MAX };
+        Ok(limit.min(self.launcher.least(found)?))
     }
 
     /// Makes the vertices unreached that are further away than what is asked for.
@@ -539,39 +580,47 @@ impl Sssp {
     /// Finds the parents, if they are asked for. Returns the number of edges inspected.
     fn find_parents(&self, mut p: Parameters) -> Result<u64, GraphError> {
         let mut scanned = 0;
-        if self.parent.is_none() {
-            return Ok(scanned);
-        }
-        // In round 1, vertices behind edges of length 0 are searched from those that have their parents.
-        for round in 0..2 {
-            let mut now = 0;
-            p = Parameters { round, near_next: self.near[now].address(), ..p };
-            let report = self.step("spread", p)?;
-            if round == 1 && report.sum[OPEN] == 0 {
-                break;
+        let Some(parent) = &self.parent else { return Ok(scanned) };
+        let parents = Values { address: parent.address(), bytes: if self.weighted.wide { 8 } else { 4 } };
+        // Unless this PE has all lists, the capacity of the claims tells the kernels.
+        p.claims = self.launcher.next_claims(self.claims.as_ref());
+        let (mut now, mut spread) = (0, 0);
+        loop {
+            // In round 1, vertices behind edges of length 0 are searched from those that have their parents.
+            p = Parameters { round: spread.min(1), near_next: self.near[now].address(), ..p };
+            let (own, all) = self.step("spread", p)?;
+            spread += 1;
+            if all.sum[NEAR] == 0 || p.round == 1 && all.sum[OPEN] == 0 {
+                return Ok(scanned);
             }
-            p.near_items = report.sum[NEAR];
-            while p.near_items > 0 {
+            p.near_items = own.sum[NEAR];
+            let mut near_items = all.sum[NEAR];
+            while near_items > 0 {
                 self.next_queue(&mut p, &mut now)?;
-                let report = self.over("parents", p)?;
-                scanned += report.sum[SCANNED];
-                p.near_items = report.sum[NEAR];
+                let (own, all) = self.over("parents", p)?;
+                scanned += all.sum[SCANNED];
+                (p.near_items, near_items) = (own.sum[NEAR], all.sum[NEAR]);
+            }
+            // With several PEs, what they have found is queued next. Otherwise all are found after round 1.
+            if !self.launcher.unite(Union::Least, parents)? && p.round == 1 {
+                return Ok(scanned);
             }
         }
-        Ok(scanned)
     }
 
-    /// Runs a step that reads edges.
-    fn over(&self, what: &str, p: Parameters) -> Result<Report, GraphError> {
+    /// Runs a step that reads edges. Returns the sums of this PE and of all PEs.
+    fn over(&self, what: &str, p: Parameters) -> Result<(Report, Report), GraphError> {
         let kernel = format!("wb_sssp_{what}_{}", self.edge_suffix);
         // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
         // shares them.
-        unsafe { self.launcher.step(&kernel, args!(p, &self.weighted.edges)) }
+        let own = unsafe { self.launcher.step_here(&kernel, args!(p, &self.weighted.edges)) }?;
+        Ok((own, self.launcher.end(own, 0, None)?))
     }
 
-    fn step(&self, what: &str, p: Parameters) -> Result<Report, GraphError> {
+    fn step(&self, what: &str, p: Parameters) -> Result<(Report, Report), GraphError> {
         // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
         // shares them.
-        unsafe { self.launcher.step(&format!("wb_sssp_{what}_{}", self.memory_suffix), args!(p)) }
+        let own = unsafe { self.launcher.step_here(&format!("wb_sssp_{what}_{}", self.memory_suffix), args!(p)) }?;
+        Ok((own, self.launcher.end(own, 0, None)?))
     }
 }

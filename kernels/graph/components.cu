@@ -1,36 +1,13 @@
 // Kernels of connected components, by union-find with sampling first (Sutton, Ben-Nun, Barak: Optimizing Parallel Graph
 // Connectivity Computation via Subgraph Sampling, IPDPS 2018). Launch shape: any grid of blocks of up to 256 threads.
 //
-// Links go from larger to smaller identifiers only. So a tree's root is the smallest vertex of its component, and becomes the
-// label.
+// A component is a tree (forest.cuh). The tree's root, its smallest vertex, becomes the label.
 #include <warpbell/kernel.h>
 
-#include "work.cuh"
+#include "forest.cuh"
 
 namespace warpbell {
 namespace graph {
-
-// Returns the root above v, without changing anything.
-template <class Id> WB_FN Id root_of(const Id* label, Id v) {
-  for (;;) {
-    const Id up = order::load<order::relaxed>(&label[v]);
-    if (up == v) return v;
-    v = up;
-  }
-}
-
-// Joins the trees of two vertices.
-template <class Id> WB_FN void link(Id* label, Id u, Id v) {
-  Id a = order::load<order::relaxed>(&label[u]), b = order::load<order::relaxed>(&label[v]);
-  while (a != b) {
-    const Id high = a > b ? a : b, low = a > b ? b : a;
-    const Id up = order::load<order::relaxed>(&label[high]);
-    if (up == low) return;
-    if (up == high && order::compare_exchange<order::relaxed>(&label[high], high, low) == high) return;
-    a = order::load<order::relaxed>(&label[order::load<order::relaxed>(&label[high])]);
-    b = order::load<order::relaxed>(&label[low]);
-  }
-}
 
 // Labels every vertex with itself, or with its best-connected neighbour if that is smaller.
 template <class Id> WB_FN void components_start(const wb_components& p) {

@@ -68,8 +68,8 @@ struct segment {
 WB_FN_COLD void put_chunk(const world_ref* world, uint32_t* to, const uint32_t* from, uint64_t words, uint32_t pe) {
   world->put_nbi(by_block, to, from, words, pe);
 }
-WB_FN_COLD void put_header(const world_ref* world, wb_partition_header* to, const wb_partition_header* from, uint32_t pe) {
-  constexpr size_t words = sizeof(wb_partition_header) / sizeof(uint64_t);
+template <class Header> WB_FN_COLD void put_header(const world_ref* world, Header* to, const Header* from, uint32_t pe) {
+  constexpr size_t words = sizeof(Header) / sizeof(uint64_t);
   world->put_nbi(by_thread, reinterpret_cast<uint64_t*>(to), reinterpret_cast<const uint64_t*>(from), words, pe);
 }
 

@@ -37,13 +37,13 @@ template <class C> struct pagerank_view {
   wb_graph_counters* sums;
 };
 
-// Sets the same rank for every vertex.
+// Sets the same rank for every vertex that has its lists here.
 template <class C> WB_FN void pagerank_start(const wb_pagerank& p) {
   const pagerank_view<C> g(p);
   const double even = 1.0 / static_cast<double>(p.vertices);
   double dangling = 0;
-  const share s(p.vertices);
-  for (uint64_t v = s.first; v < s.end; v += s.step) {
+  const share s(p.last - p.first);
+  for (uint64_t v = p.first + s.first; v < p.first + s.end; v += s.step) {
     g.sum[v] = 0;
     dangling += g.apply(v, even);
   }
@@ -55,8 +55,8 @@ template <class C> WB_FN void pagerank_apply(const wb_pagerank& p) {
   const pagerank_view<C> g(p);
   const double* teleport = p.teleport;
   double change = 0, dangling = 0, total = 0;
-  const share s(p.vertices);
-  for (uint64_t v = s.first; v < s.end; v += s.step) {
+  const share s(p.last - p.first);
+  for (uint64_t v = p.first + s.first; v < p.first + s.end; v += s.step) {
     const double r = (teleport ? p.base * teleport[v] : p.base) + p.damping * g.sum[v];
     g.sum[v] = 0;
     const double d = r - g.rank[v];

@@ -36,7 +36,7 @@ typedef struct wb_graph_counters {
 typedef struct wb_graph_report {
   uint64_t sum[WB_GRAPH_SUMS];
   uint64_t least;
-  uint64_t reserved;
+  uint64_t failed;  // of an exchange: 0, or 1 + the first PE that reported a failure
 } wb_graph_report;
 
 // --- breadth-first search --------------------------------------------------------------------------------------------
@@ -173,6 +173,60 @@ typedef struct wb_partition {
   uint32_t reserved[3];
 } wb_partition;
 
+// --- values of vertices that all PEs have ----------------------------------------------------------------------------
+
+// Counters of an exchange, in this PE's own memory; all 0 between exchanges.
+typedef struct wb_mirrors_counters {
+  uint64_t arrived;  // blocks that have arrived at barriers of the grid
+  uint32_t put;      // blocks that have put their share
+  uint32_t blocks_done;
+  uint32_t reserved[28];
+} wb_mirrors_counters;
+
+// One PE's message about a step.
+typedef struct wb_mirrors_header {
+  uint64_t sum[WB_GRAPH_SUMS];
+  uint64_t least;
+  uint64_t failed;  // not 0 if the step failed on this PE: the message does not count
+  uint64_t first;   // first word of the values that this PE sends
+  uint64_t words;   // number of words
+  uint64_t reserved[6];
+} wb_mirrors_header;
+
+// Parameters of an exchange.
+typedef struct wb_mirrors {
+  // This PE's own memory.
+  WB_POINTER(uint32_t) values;  // of all vertices, in words of 4 bytes
+  WB_POINTER(wb_mirrors_counters) counters;
+  WB_POINTER(wb_graph_report) report;  // in host memory
+  // In the symmetric heap.
+  WB_POINTER(uint32_t) area;             // [2][area_words]
+  WB_POINTER(wb_mirrors_header) header;  // [2][size], by sender
+  WB_POINTER(uint64_t) signal;           // [size], by sender
+  // Numbers.
+  uint64_t area_words;
+  uint64_t turn;      // exchanges so far, this one included
+  uint64_t receiver;  // the only PE that the values are for, or the number of PEs for all others
+  uint64_t reals;     // bitmap of the sums that are doubles
+  wb_mirrors_header own;
+} wb_mirrors;
+
+// Vertices that a step lowered on this PE and that have their lists on others, which take them.
+typedef struct wb_claims {
+  // This PE's own memory.
+  WB_POINTER(const uint64_t) first;  // [size + 1]: first vertex of each PE
+  WB_POINTER(void) outbox;           // an identifier for each vertex; those for a PE begin at its first vertex
+  WB_POINTER(uint64_t) count;        // [size]: vertices for each PE; all 0 between rounds
+  WB_POINTER(uint64_t) packed;       // [2 * vertices]: a vertex and its value, likewise
+  WB_POINTER(wb_mirrors_counters) counters;
+  // In the symmetric heap.
+  WB_POINTER(uint64_t) inbox;   // [size][2 * capacity], by sender
+  WB_POINTER(uint64_t) signal;  // [size], by sender
+  // Numbers.
+  uint64_t capacity;  // most vertices of a PE
+  uint64_t turn;      // exchanges so far, this one included
+} wb_claims;
+
 // --- shortest paths --------------------------------------------------------------------------------------------------
 
 // Sums that a step reports. `least` of the counters is the least far distance.
@@ -194,6 +248,7 @@ typedef struct wb_sssp {
   WB_POINTER(uint32_t) in_far;  // bitmap of vertices in the far queue
   WB_POINTER(const void) near;  // items to relax in this round
   WB_POINTER(void) near_next;   // items to relax in the next round
+  uint64_t near_held;           // items that it has already
   WB_POINTER(void) far;         // vertices at or beyond the threshold
   WB_POINTER(void) far_next;    // vertices that stay far when the threshold moves
   WB_POINTER(void) parent;      // an identifier for each vertex
@@ -205,6 +260,9 @@ typedef struct wb_sssp {
   WB_POINTER(wb_graph_report) report;
   uint64_t vertices;
   uint64_t source;
+  uint64_t first;  // vertices first..last have their lists here; others are claimed for their PEs
+  uint64_t last;
+  wb_claims claims;  // 0 if there is only this PE
   uint32_t round;
   uint32_t reserved;
 } wb_sssp;
@@ -258,6 +316,8 @@ typedef struct wb_pagerank {
   uint64_t edges;
   double base;  // base rank: (1 - damping) and the dangling mass; of one vertex if all have the same share
   double damping;
+  uint64_t first;  // vertices first..last have their lists here; the ranks of others are computed by their own PEs
+  uint64_t last;
   uint32_t backward;  // sweep the edges from the end
   uint32_t reserved;
 } wb_pagerank;
@@ -446,9 +506,13 @@ static_assert(sizeof(wb_partition_counters) == 128, "wb_partition_counters");
 static_assert(sizeof(wb_partition_header) == 64, "wb_partition_header");
 static_assert(sizeof(wb_partition_report) == 128, "wb_partition_report");
 static_assert(sizeof(wb_partition) == 240, "wb_partition");
-static_assert(sizeof(wb_sssp) == 152, "wb_sssp");
+static_assert(sizeof(wb_mirrors_counters) == 128, "wb_mirrors_counters");
+static_assert(sizeof(wb_mirrors_header) == 128, "wb_mirrors_header");
+static_assert(sizeof(wb_mirrors) == 208, "wb_mirrors");
+static_assert(sizeof(wb_claims) == 72, "wb_claims");
+static_assert(sizeof(wb_sssp) == 248, "wb_sssp");
 static_assert(sizeof(wb_components) == 88, "wb_components");
-static_assert(sizeof(wb_pagerank) == 112, "wb_pagerank");
+static_assert(sizeof(wb_pagerank) == 128, "wb_pagerank");
 static_assert(sizeof(wb_triangles) == 88, "wb_triangles");
 static_assert(sizeof(wb_core) == 120, "wb_core");
 static_assert(sizeof(wb_clustering) == 128, "wb_clustering");

@@ -1,82 +1,13 @@
 // Kernels of single-source shortest paths with a near queue and a far one (Davidson, Baxter, Garland, Owens: Work-Efficient
 // Parallel GPU Methods for Single-Source Shortest Paths, IPDPS 2014), which is delta-stepping (Meyer, Sanders, 2003) with two
 // buckets. Launch shape: any grid of blocks of up to 256 threads, one launch for each step.
-//
-// Distances are compared and lowered as unsigned words: integers as they are, real distances by the bits of a non-negative double,
-// which order as the numbers do.
 #include <warpbell/kernel.h>
 
-#include <string.h>
-
+#include "sssp.cuh"
 #include "walk.cuh"
 
 namespace warpbell {
 namespace graph {
-
-// Returns distance + weight, on words.
-WB_FN uint32_t lengthen(uint32_t distance, uint32_t weight) { return distance + weight; }
-WB_FN uint64_t lengthen(uint64_t distance, uint32_t weight) { return distance + weight; }
-WB_FN uint64_t lengthen(uint64_t distance, uint64_t weight) { return distance + weight; }
-WB_FN uint64_t lengthen(uint64_t distance, double weight) {
-  double d;
-  memcpy(&d, &distance, sizeof d);
-  d += weight;
-  memcpy(&distance, &d, sizeof d);
-  return distance;
-}
-WB_FN uint64_t lengthen(uint64_t distance, float weight) { return lengthen(distance, static_cast<double>(weight)); }
-
-// A kernel's view of its parameters. `Word` holds a distance.
-template <class Id, class Word> struct sssp_view {
-  WB_FN explicit sssp_view(const wb_sssp& p)
-      : offset(p.offset),
-        distance(static_cast<Word*>(p.distance)),
-        relaxed(static_cast<Word*>(p.relaxed)),
-        stamp(p.stamp),
-        in_far(p.in_far),
-        near_next(static_cast<item<Id>*>(p.near_next)),
-        parent(static_cast<Id*>(p.parent)),
-        sums(p.sums) {}
-
-  WB_FN void push_near(Id v) const { push(near_next, &sums->sum[WB_SSSP_NEAR], v, offset[v], offset[static_cast<uint64_t>(v) + 1]); }
-
-  // Returns true if the item was not relaxed yet with its vertex's distance, and records that it is now. A vertex that is lowered
-  // before its turn in a round is queued once more for the next one, where it has nothing new. Without memory for that, all items are
-  // relaxed. One lane has the item.
-  WB_FN bool is_current(item<Id> it, Word d) const {
-    if (!relaxed) return true;
-    // The pieces of a list begin in tiles of their own, except the first.
-    Word* at = &relaxed[it.vertex + offset[it.vertex] / piece_edges + it.piece];
-    if (*at == d) return false;
-    *at = d;
-    return true;
-  }
-
-  // Appends a vertex to a far queue that already holds `held` entries.
-  WB_FN void push_far(Id* queue, uint64_t held, Id v) const {
-    const warp::mask_t here = warp::active();
-    uint64_t at = 0;
-    if (warp::is_leader(here)) at = order::fetch_add<order::relaxed>(&sums->sum[WB_SSSP_FAR], static_cast<uint64_t>(warp::count(here)));
-    queue[held + warp::shuffle(here, at, warp::leader(here)) + warp::rank(here)] = v;
-  }
-
-  WB_FN void finish(const wb_sssp& p, uint64_t scanned, uint64_t lowered, uint64_t least, uint64_t bad) const {
-    add_count(sums, WB_SSSP_SCANNED, scanned);
-    add_count(sums, WB_SSSP_LOWERED, lowered);
-    add_count(sums, WB_GRAPH_BAD_EDGES, bad);
-    lower_least(sums, least);
-    publish(sums, p.report);
-  }
-
-  const uint64_t* offset;
-  Word* distance;
-  Word* relaxed;
-  uint32_t* stamp;
-  uint32_t* in_far;
-  item<Id>* near_next;
-  Id* parent;
-  wb_graph_counters* sums;
-};
 
 // Sets all distances to infinity except the source's, which is 0 and becomes the near queue.
 template <class Id, class Word> WB_FN void sssp_start(const wb_sssp& p) {
@@ -90,7 +21,7 @@ template <class Id, class Word> WB_FN void sssp_start(const wb_sssp& p) {
   const uint64_t items = g.relaxed ? p.vertices + g.offset[p.vertices] / piece_edges + 1 : 0;
   const share r(items);
   for (uint64_t i = r.first; i < r.end; i += r.step) g.relaxed[i] = static_cast<Word>(~Word{0});
-  if (warp::thread_index() == 0) g.push_near(static_cast<Id>(p.source));
+  if (warp::thread_index() == 0 && g.is_own(p.source)) g.push_near(static_cast<Id>(p.source));
   g.finish(p, 0, 0, ~uint64_t{0}, 0);
 }
 
@@ -128,14 +59,9 @@ template <class Id, class Weight, class Word, class Source> WB_FN void sssp_rela
     const Word through = lengthen(d, e.weight);
     if (through >= order::load<order::relaxed>(&g.distance[e.id])) return;
     if (through >= order::fetch_min<order::relaxed>(&g.distance[e.id], through)) return;
+    if (!g.is_own(e.id)) return g.claim(p, e.id);
     ++lowered;
-    if (through < p.threshold) {
-      if (order::exchange<order::relaxed>(&g.stamp[e.id], p.round) != p.round) g.push_near(e.id);
-    } else {
-      if (through < least) least = through;
-      const uint32_t bit = 1u << (e.id % 32);
-      if (!(order::fetch_or<order::relaxed>(&g.in_far[e.id / 32], bit) & bit)) g.push_far(far, p.far_items, e.id);
-    }
+    g.queue(p, far, e.id, through, least);
   });
   g.finish(p, scanned, lowered, least, bad);
 }
@@ -177,19 +103,25 @@ template <class Id, class Word> WB_FN void sssp_cut(const wb_sssp& p) {
 // they form no circle. Vertices that remain are behind edges of length 0 (or so short that the sum is rounded to the same distance).
 // They are searched from vertices that have a parent, and each takes the vertex that finds it first.
 
-// Queues the vertices whose edges the next step reads: all vertices reached in round 0, and those with a parent afterwards.
+// Queues the own vertices whose edges the next step reads: in round 0 all that were reached, afterwards those that have a parent and were
+// not queued yet.
 template <class Id, class Word> WB_FN void sssp_spread(const wb_sssp& p) {
   const sssp_view<Id, Word> g(p);
   constexpr Id none = static_cast<Id>(~Id{0});
   uint64_t open = 0;
   const share s(p.vertices);
   for (uint64_t v = s.first; v < s.end; v += s.step) {
-    if (p.round == 0) g.parent[v] = v == p.source ? static_cast<Id>(v) : none;
-    if (g.distance[v] == static_cast<Word>(~Word{0})) continue;
-    if (p.round == 0 || g.parent[v] != none) {
+    if (p.round == 0) {
+      g.parent[v] = v == p.source ? static_cast<Id>(v) : none;
+      if (v % 32 == 0) g.in_far[v / 32] = 0;
+    }
+    if (!g.is_own(v) || g.distance[v] == static_cast<Word>(~Word{0})) continue;
+    if (p.round == 0) {
       g.push_near(static_cast<Id>(v));
-    } else {
+    } else if (g.parent[v] == none) {
       ++open;
+    } else if (!(order::fetch_or<order::relaxed>(&g.in_far[v / 32], 1u << (v % 32)) >> (v % 32) & 1)) {
+      g.push_near(static_cast<Id>(v));
     }
   }
   add_count(g.sums, WB_SSSP_OPEN, open);
@@ -210,7 +142,8 @@ template <class Id, class Weight, class Word, class Source> WB_FN void sssp_pare
     } else if (from == to) {
       // The start has its parent, and no vertex that has one gets another, so that parents lead back to the source.
       const Id none = static_cast<Id>(~Id{0});
-      if (order::load<order::relaxed>(parent) == none && order::compare_exchange<order::relaxed>(parent, none, u) == none)
+      // Where other PEs have found parents too, all agree on one before the vertex is queued.
+      if (order::load<order::relaxed>(parent) == none && order::compare_exchange<order::relaxed>(parent, none, u) == none && g.has_all)
         g.push_near(e.id);
     }
   });

@@ -129,6 +129,19 @@ mod partitioned {
     }
 }
 
+/// Exchanges between PEs that have the values of all vertices. Arguments: vertices, rounds.
+mod mirrors {
+    stress_tests! { "mirrors_stress.cpp":
+        briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["150", "1"],
+        ; long:
+        at_width_1: plain(1) ["5000", "20"],
+        at_width_4: plain(4) ["2000", "3"],
+        at_width_32: plain(32) ["400", "1"],
+        under_thread_sanitizer_at_width_1: sanitized(1) ["3000", "10"],
+        under_thread_sanitizer_at_width_32: sanitized(32) ["60", "1"],
+    }
+}
+
 /// Tests that programs that hang are ended, and that their output is kept.
 #[test]
 fn a_program_that_hangs_is_ended() {

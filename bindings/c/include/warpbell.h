@@ -285,6 +285,26 @@
 #define WB_WEIGHTS_TYPE_F32 2
 
 /**
+ * Stored lists are gaps between neighbours, in few bits. Those of graphs with more than 2^32 - 2 vertices are plain.
+ */
+#define WB_LISTS_PACKED 0
+
+/**
+ * Stored lists are identifiers of 32 or 64 bits.
+ */
+#define WB_LISTS_PLAIN 1
+
+/**
+ * Packed lists are in the order of descending degrees, and gaps are shortest.
+ */
+#define WB_ORDER_DEGREE 0
+
+/**
+ * Packed lists are in the order of the input's identifiers, for inputs whose order is a good one.
+ */
+#define WB_ORDER_INPUT 1
+
+/**
  * Progress: reading and decompressing, in compressed bytes.
  */
 #define WB_STAGE_DECOMPRESS 0
@@ -873,6 +893,14 @@ typedef struct wb_graph_options {
    * First argument of that function.
    */
   void *progress_argument;
+  /**
+   * Form of stored lists, for `wb_graph_import`: `WB_LISTS_PACKED` or `WB_LISTS_PLAIN`.
+   */
+  uint32_t lists;
+  /**
+   * Order of packed lists, for `wb_graph_import`: `WB_ORDER_DEGREE` or `WB_ORDER_INPUT`.
+   */
+  uint32_t order;
 } wb_graph_options;
 
 /**

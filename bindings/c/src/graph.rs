@@ -264,7 +264,7 @@ pub unsafe extern "C" fn wb_graph_list(volume: In<wb_volume_t>, json: Out<*mut c
 fn described(name: &str, bytes: u64, info: &StoredInfo) -> serde_json::Value {
     json!({
         "name": name, "bytes": bytes, "vertices": info.vertices, "arcs": info.arcs, "edges": info.edges,
-        "directed": info.directed, "neighbour_bytes": info.neighbour_bytes, "weighted": info.weights.is_some(),
+        "directed": info.directed, "lists": if info.packed { "packed" } else { "plain" }, "neighbour_bytes": info.neighbour_bytes, "weighted": info.weights.is_some(),
         "named": info.has_names(), "format": info.input.format.to_string(),
         "orientation": info.input.orientation.to_string(), "weights": info.input.weights.to_string(),
     })

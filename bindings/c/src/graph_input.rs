@@ -9,7 +9,8 @@ use std::ffi::c_void;
 use std::path::Path;
 use warpbell::graph::import::Precision;
 use warpbell::graph::{
-    Csr, IdKind, Ids, Input, LoadOptions, Neighbours, Orientation, Progress, Stage, WeightMode, Weights,
+    Csr, IdKind, Ids, Input, ListForm, LoadOptions, Neighbours, Orientation, Progress, Stage, VertexOrder, WeightMode,
+    Weights,
 };
 
 /// Vertices are numbers or names, as the first line with an edge shows.
@@ -43,6 +44,16 @@ pub const WB_WEIGHTS_TYPE_AUTO: u32 = 0;
 pub const WB_WEIGHTS_TYPE_F64: u32 = 1;
 /// Real weights are rounded to 32 bits.
 pub const WB_WEIGHTS_TYPE_F32: u32 = 2;
+
+/// Stored lists are gaps between neighbours, in few bits. Those of graphs with more than 2^32 - 2 vertices are plain.
+pub const WB_LISTS_PACKED: u32 = 0;
+/// Stored lists are identifiers of 32 or 64 bits.
+pub const WB_LISTS_PLAIN: u32 = 1;
+
+/// Packed lists are in the order of descending degrees, and gaps are shortest.
+pub const WB_ORDER_DEGREE: u32 = 0;
+/// Packed lists are in the order of the input's identifiers, for inputs whose order is a good one.
+pub const WB_ORDER_INPUT: u32 = 1;
 
 /// Progress: reading and decompressing, in compressed bytes.
 pub const WB_STAGE_DECOMPRESS: u32 = 0;
@@ -97,6 +108,10 @@ pub struct wb_graph_options {
     pub progress: wb_progress_function,
     /// First argument of that function.
     pub progress_argument: *mut c_void,
+    /// Form of stored lists, for `wb_graph_import`: `WB_LISTS_PACKED` or `WB_LISTS_PLAIN`.
+    pub lists: u32,
+    /// Order of packed lists, for `wb_graph_import`: `WB_ORDER_DEGREE` or `WB_ORDER_INPUT`.
+    pub order: u32,
 }
 
 // SAFETY: numbers, pointers and an optional function; the size comes first.
@@ -155,11 +170,15 @@ pub(crate) fn load_options<'a>(options: &'a wb_graph_options) -> Result<LoadOpti
         WeightMode::RandomReals,
     ];
     const TYPES: &[Precision] = &[Precision::Auto, Precision::Double, Precision::Single];
+    const ORDERS: &[VertexOrder] = &[VertexOrder::Degree, VertexOrder::Input];
+    let order = choice(ORDERS, options.order, "order", "WB_ORDER_DEGREE or WB_ORDER_INPUT")?;
+    let lists = [ListForm::Packed(order), ListForm::Plain];
     let mut made = LoadOptions::default()
         .ids(choice(IDS, options.ids, "ids", "WB_IDS_AUTO, WB_IDS_NUMBERS or WB_IDS_NAMES")?)
         .orientation(choice(EDGES, options.orientation, "orientation", "WB_EDGES_AUTO, _DIRECTED or _UNDIRECTED")?)
         .weights(choice(WEIGHTS, options.weights, "weights", "WB_WEIGHTS_IGNORE to WB_WEIGHTS_RANDOM_REALS")?)
         .precision(choice(TYPES, options.weights_type, "weights_type", "WB_WEIGHTS_TYPE_AUTO, _F64 or _F32")?)
+        .lists(choice(&lists, options.lists, "lists", "WB_LISTS_PACKED or WB_LISTS_PLAIN")?)
         .wide(options.wide != 0)
         .keep_self_loops(options.drop_self_loops == 0)
         .memory((options.memory != 0).then_some(options.memory));

@@ -23,8 +23,9 @@ use warpbell::graph::import::{ColumnNames, Notice, Precision};
 use warpbell::graph::stored::{self, GraphToStore};
 use warpbell::graph::{
     Betweenness, Bfs, BfsOptions, Cdlp, CdlpOptions, Clustering, Components, ComponentsOptions, Cores, Csr,
-    GraphOnEngine, IdKind, Ids, Input, LoadOptions, MultiBfs, MultiBfsOptions, Neighbours, Orientation, PageRank,
-    PageRankOptions, Placement, PlacementOptions, Sssp, SsspOptions, Stage, Triangles, WeightMode, Weights,
+    GraphOnEngine, IdKind, Ids, Input, ListForm, LoadOptions, MultiBfs, MultiBfsOptions, Neighbours, Orientation,
+    PageRank, PageRankOptions, Placement, PlacementOptions, Sssp, SsspOptions, Stage, Triangles, VertexOrder,
+    WeightMode, Weights,
 };
 
 /// A graph near the kernels, or with its edges on storage.
@@ -52,6 +53,8 @@ struct Reading {
     weights: WeightMode,
     precision: Precision,
     keep_self_loops: bool,
+    plain: Option<bool>,
+    order: Option<VertexOrder>,
     seed: Option<u64>,
     memory: Option<u64>,
     temp_dir: Option<PathBuf>,
@@ -79,6 +82,8 @@ impl Reading {
             weights: WeightMode::IfPresent,
             precision: Precision::Auto,
             keep_self_loops: true,
+            plain: None,
+            order: None,
             seed: None,
             memory: None,
             temp_dir: None,
@@ -97,13 +102,15 @@ impl Reading {
                 "weights" => made.weights = one_of(&word()?, &name, WEIGHTS)?,
                 "weights_type" => made.precision = one_of(&word()?, &name, WEIGHT_TYPES)?,
                 "self_loops" => made.keep_self_loops = value.extract()?,
+                "lists" => made.plain = Some(one_of(&word()?, &name, LISTS)?),
+                "order" => made.order = Some(one_of(&word()?, &name, ORDERS)?),
                 "seed" => made.seed = value.extract()?,
                 "memory" => made.memory = value.extract()?,
                 "temp_dir" => made.temp_dir = value.extract()?,
                 _ => {
                     let text = format!(
                         "`{name}` is no option of an input; there are format, ids, columns, vertices, orientation, weights, \
-                         weights_type, self_loops, seed, memory and temp_dir"
+                         weights_type, self_loops, lists, order, seed, memory and temp_dir"
                     );
                     return Err(crate::error::wrong_type(text));
                 }
@@ -127,6 +134,10 @@ impl Reading {
             .weights(self.weights)
             .precision(self.precision)
             .keep_self_loops(self.keep_self_loops)
+            .lists(match self.plain {
+                Some(true) => ListForm::Plain,
+                _ => ListForm::Packed(self.order.unwrap_or_default()),
+            })
             .memory(self.memory)
             .temp_dir(self.temp_dir.as_deref())
             .progress(Some(&report));
@@ -155,6 +166,8 @@ const WEIGHTS: &[(&str, WeightMode)] = &[
 
 const WEIGHT_TYPES: &[(&str, Precision)] =
     &[("auto", Precision::Auto), ("f32", Precision::Single), ("f64", Precision::Double)];
+const LISTS: &[(&str, bool)] = &[("packed", false), ("plain", true)];
+const ORDERS: &[(&str, VertexOrder)] = &[("degree", VertexOrder::Degree), ("input", VertexOrder::Input)];
 
 fn name_of(stage: Stage) -> &'static str {
     match stage {
@@ -358,6 +371,11 @@ impl Graph {
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let (reading, progress) = (Reading::of(input, options)?, Progress::new(progress));
+        if reading.plain.is_some() || reading.order.is_some() {
+            return Err(crate::error::wrong_type(
+                "`lists` and `order` are options of import_file, which stores the graph; leave them out",
+            ));
+        }
         let shared = engine.shared().clone();
         let on = shared.engine().clone();
         let placement = placement(&on, edges, cache)?;
@@ -369,7 +387,8 @@ impl Graph {
     }
 
     /// Reads a graph file, or generates a graph, and stores it under a name beside everything that the volume of ``cache`` holds. ``open``
-    /// opens it later. The options are those of ``load``; graphs that do not fit into ``memory`` are sorted in files.
+    /// opens it later. The options are those of ``load``, and ``lists`` (packed, plain) and ``order`` of packed lists (degree, input).
+    /// Graphs that do not fit into ``memory`` are sorted in files.
     #[staticmethod]
     #[pyo3(signature = (cache, name, input, *, replace = false, progress = None, **options))]
     fn import_file(

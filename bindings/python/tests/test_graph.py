@@ -238,6 +238,22 @@ def test_a_stored_graph_is_opened_again(engine, tmp_path):
         warpbell.Graph.open(cache, "others")
 
 
+def test_stored_lists_have_the_form_that_is_asked_for(engine, tmp_path):
+    volume = warpbell.Volume.create(engine, f"soft:{tmp_path}/forms.img", 32 * MIB)
+    cache = warpbell.Cache(volume, MIB)
+    forms = {"packed": {}, "ordered": {"lists": "packed", "order": "input"}, "plain": {"lists": "plain"}}
+    graphs = [warpbell.Graph.import_file(cache, name, "kron:9", **form) for name, form in forms.items()]
+    depths = [graph.bfs(7).depth.numpy().tolist() for graph in graphs]
+    assert depths[0] == depths[1] == depths[2]
+    arrays = {array["name"] for array in volume.arrays()}
+    assert {"packed/order", "packed/degrees", "ordered/degrees", "plain/offsets"} <= arrays
+    assert not {"ordered/order", "packed/offsets", "plain/degrees"} & arrays
+    with pytest.raises(warpbell.InvalidError, match="lists is `short`; use one of packed, plain"):
+        warpbell.Graph.import_file(cache, "short", "kron:9", lists="short")
+    with pytest.raises(TypeError, match="`lists` and `order` are options of import_file"):
+        warpbell.Graph.load(engine, "kron:9", lists="plain")
+
+
 def test_inputs_are_loaded_with_options(engine, tmp_path):
     graph = warpbell.Graph.load(engine, "kron:8", weights="random-integers", seed=5)
     assert graph.vertices <= 256 and graph.weighted

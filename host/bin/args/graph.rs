@@ -19,10 +19,8 @@ pub enum GraphCommand {
         after_help = "Examples:\n  warpbell graph bfs examples/data/karate.txt --source 1 --out -\n  warpbell graph bfs examples/data/karate.txt --source 17 --path 26\n  warpbell graph bfs kron:20 --sources 4 --cache 10% --verbose\n  warpbell graph bfs kron:20 --sources 64 --together\n  warpbell graph bfs kron:20 --pes 4"
     )]
     Bfs {
-        /// Partition the graph over N PEs, each a thread of this program with its own engine and devices; under a
-        /// launcher its ranks are the PEs. `{pe}` in a --device stands for the PE's number [default: 1]
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_RANKS))]
-        pes: Option<u32>,
+        #[command(flatten)]
+        pes: PesArgs,
         #[command(flatten)]
         sources: SourceArgs,
         #[command(flatten)]
@@ -32,8 +30,6 @@ pub enum GraphCommand {
         /// Largest depth: vertices with more edges between them and the source count as unreached
         #[arg(long, value_name = "N", help_heading = "Paths", value_parser = clap::value_parser!(u32).range(..i64::from(UNREACHED)))]
         max_depth: Option<u32>,
-        #[command(flatten)]
-        transport: TransportArgs,
         #[command(flatten)]
         graph: GraphArgs,
     },
@@ -52,12 +48,14 @@ pub enum GraphCommand {
     },
     /// Connected components (weakly connected when the graph is directed)
     #[command(
-        after_help = "Examples:\n  warpbell graph cc kron:18 --json report.json\n  warpbell graph cc links.el --directed --strong"
+        after_help = "Examples:\n  warpbell graph cc kron:18 --json report.json\n  warpbell graph cc links.el --directed --strong\n  warpbell graph cc kron:18 --pes 2"
     )]
     Cc {
         /// Find strongly connected components: vertices that reach each other along directed edges
         #[arg(long)]
         strong: bool,
+        #[command(flatten)]
+        pes: PesArgs,
         #[command(flatten)]
         graph: GraphArgs,
     },
@@ -70,11 +68,13 @@ pub enum GraphCommand {
         #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100_000))]
         iterations: u32,
         #[command(flatten)]
+        pes: PesArgs,
+        #[command(flatten)]
         graph: GraphArgs,
     },
     /// PageRank; the ranks sum to 1
     #[command(
-        after_help = "Examples:\n  warpbell graph pagerank kron:18 --iterations 20\n  warpbell graph pagerank links.el --directed --tolerance 1e-6 --out ranks.txt\n  warpbell graph pagerank examples/data/karate.txt --personalize 1,34"
+        after_help = "Examples:\n  warpbell graph pagerank kron:18 --iterations 20\n  warpbell graph pagerank links.el --directed --tolerance 1e-6 --out ranks.txt\n  warpbell graph pagerank examples/data/karate.txt --personalize 1,34\n  warpbell graph pagerank kron:18 --pes 2 --edges gpu"
     )]
     Pagerank {
         /// Damping factor: the probability of following an edge instead of jumping to a random vertex
@@ -90,6 +90,8 @@ pub enum GraphCommand {
         /// Separate several with commas, as for a source
         #[arg(long, value_name = "V", allow_negative_numbers = true, value_parser = vertices::vertices)]
         personalize: Vec<SourceList>,
+        #[command(flatten)]
+        pes: PesArgs,
         #[command(flatten)]
         graph: GraphArgs,
     },
@@ -131,6 +133,8 @@ pub enum GraphCommand {
         #[arg(long, value_name = "D", help_heading = "Paths", value_parser = distance, allow_negative_numbers = true)]
         max_distance: Option<f64>,
         #[command(flatten)]
+        pes: PesArgs,
+        #[command(flatten)]
         graph: GraphArgs,
     },
     /// Store a graph on a device under a name; the other commands open it as stored:NAME
@@ -153,6 +157,18 @@ pub enum GraphCommand {
     /// Write the edges of a stored graph to a file
     #[command(after_help = "Example:\n  warpbell graph export stored:links --device soft:graphs.img --out links.el")]
     Export(ExportArgs),
+}
+
+// For algorithms that run on several PEs.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "World")]
+pub struct PesArgs {
+    /// Distribute the graph over N PEs, each a thread of this program with its own engine and devices; under a launcher its
+    /// ranks are the PEs. `{pe}` in a --device stands for the PE's number [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_RANKS))]
+    pub pes: Option<u32>,
+    #[command(flatten)]
+    pub transport: TransportArgs,
 }
 
 #[derive(Args, Clone, Debug)]

@@ -3,14 +3,15 @@
 mod export;
 mod highlights;
 mod outcome;
+mod runner;
 mod store;
 pub mod stored;
 mod subject;
 mod vertices;
 
 pub use highlights::{Highlights, Results};
-use outcome::Batch;
 pub use outcome::{Outcome, distances};
+pub use runner::Runner;
 pub use store::cache_bytes;
 pub use subject::Described;
 pub use vertices::Vertices;
@@ -35,9 +36,8 @@ use warpbell::graph::import::Precision;
 use warpbell::graph::stored::GraphName;
 use warpbell::graph::verify::{self, VerifyError};
 use warpbell::graph::{
-    Betweenness, Bfs, BfsOptions, Cdlp, CdlpOptions, Clustering, Components, ComponentsOptions, Cores, Csr, GraphError,
-    GraphOnEngine, GraphShape, Ids, LoadOptions, Loaded, MOST_SEARCHES, MultiBfs, MultiBfsOptions, Orientation,
-    PageRank, PageRankOptions, PageRankResult, PlacementOptions, Sssp, SsspOptions, Triangles, WeightMode, hub,
+    CdlpOptions, ComponentsOptions, Csr, GraphError, GraphShape, Ids, LoadOptions, Loaded, MOST_SEARCHES, Orientation,
+    PageRankOptions, PageRankResult, SsspOptions, WeightMode, hub,
 };
 use warpbell::units::counted;
 
@@ -58,20 +58,6 @@ pub enum Algorithm {
     Clustering,
     Cores,
     Sssp(SsspOptions, WeightArgs),
-}
-
-/// An algorithm with its memory, for any number of runs.
-enum Runner {
-    Betweenness(Betweenness, Vec<u64>),
-    Bfs(Bfs),
-    MultiBfs(MultiBfs),
-    Cdlp(Cdlp),
-    Components(Components),
-    PageRank(PageRank),
-    Triangles(Triangles),
-    Clustering(Clustering),
-    Cores(Cores),
-    Sssp(Box<Sssp>),
 }
 
 /// The input of a command: read before the engine is opened, or to be opened on it.
@@ -99,62 +85,69 @@ pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> 
         let sources = SourceArgs { source: Vec::new(), sources: None };
         Job { algorithm, sources, paths: PathArgs::default(), graph }
     };
-    let job = match command {
-        GraphCommand::Bfs { sources, together, paths, max_depth, pes, transport, graph } => {
-            let together = together.together;
-            let job = Job { algorithm: Algorithm::Bfs { max_depth, together }, sources, paths, graph };
-            if together && (transport.transport.is_some() || world::launched()?.is_some()) {
-                return Err(Failure::Usage(
-                    "--together runs in one process, on one PE; leave --together, --transport and the launcher out, or choose between them".to_owned(),
-                ));
-            }
-            if pes.is_some() || transport.transport.is_some() || world::launched()?.is_some() {
-                return partitioned::run(&job, &WorldArgs { pes, transport }, interrupt);
-            }
-            job
-        }
+    let (job, pes) = match command {
         GraphCommand::Import(args) => return stored::import(&args, interrupt),
         GraphCommand::List(args) => return stored::list(&args, interrupt),
         GraphCommand::Info(args) => return stored::info(&args, interrupt),
         GraphCommand::Verify(args) => return stored::verify(&args, interrupt),
         GraphCommand::Delete(args) => return stored::delete(&args, interrupt),
         GraphCommand::Export(args) => return export::run(&args, interrupt),
+        GraphCommand::Bfs { sources, together, paths, max_depth, pes, graph } => {
+            let together = together.together;
+            (Job { algorithm: Algorithm::Bfs { max_depth, together }, sources, paths, graph }, Some(pes))
+        }
         GraphCommand::Bc { all, sources, graph } => {
-            Job { algorithm: Algorithm::Betweenness { all }, sources, paths: PathArgs::default(), graph }
+            (Job { algorithm: Algorithm::Betweenness { all }, sources, paths: PathArgs::default(), graph }, None)
         }
-        GraphCommand::Cc { strong, graph } => {
-            without_sources(Algorithm::Components(ComponentsOptions::default().strong(strong)), graph)
+        GraphCommand::Cc { strong, pes, graph } => {
+            let options = ComponentsOptions::default().strong(strong);
+            (without_sources(Algorithm::Components(options), graph), Some(pes))
         }
-        GraphCommand::Cdlp { iterations, graph } => {
-            without_sources(Algorithm::Cdlp(CdlpOptions::default().iterations(iterations)), graph)
+        GraphCommand::Cdlp { iterations, pes, graph } => {
+            let options = CdlpOptions::default().iterations(iterations);
+            (without_sources(Algorithm::Cdlp(options), graph), Some(pes))
         }
-        GraphCommand::Pagerank { damping, iterations, tolerance, personalize, graph } => {
+        GraphCommand::Pagerank { damping, iterations, tolerance, personalize, pes, graph } => {
             let options = PageRankOptions::default().damping(damping);
             let options = match iterations {
                 Some(iterations) => options.tolerance(None).iterations(iterations),
                 None if tolerance.is_some() => options.tolerance(tolerance),
                 None => options,
             };
-            without_sources(Algorithm::PageRank(options, personalize), graph)
+            (without_sources(Algorithm::PageRank(options, personalize), graph), Some(pes))
         }
-        GraphCommand::Tc { graph } => without_sources(Algorithm::Triangles, graph),
-        GraphCommand::Lcc { graph } => without_sources(Algorithm::Clustering, graph),
-        GraphCommand::Kcore { graph } => without_sources(Algorithm::Cores, graph),
-        GraphCommand::Sssp { sources, paths, delta, max_distance, weights, graph } => {
+        GraphCommand::Tc { graph } => (without_sources(Algorithm::Triangles, graph), None),
+        GraphCommand::Lcc { graph } => (without_sources(Algorithm::Clustering, graph), None),
+        GraphCommand::Kcore { graph } => (without_sources(Algorithm::Cores, graph), None),
+        GraphCommand::Sssp { sources, paths, delta, max_distance, weights, pes, graph } => {
             let parents = paths.parents || paths.path.is_some();
             let options = SsspOptions::default().delta(delta).parents(parents).max_distance(max_distance);
-            Job { algorithm: Algorithm::Sssp(options, weights), sources, paths, graph }
+            (Job { algorithm: Algorithm::Sssp(options, weights), sources, paths, graph }, Some(pes))
         }
     };
-    if let Some(launched) = world::launched()? {
-        return Err(Failure::Usage(format!(
-            "{} runs in one process, and {} started {} ranks, each of which would compute and write the same; start it once, without a launcher or with one rank (graph bfs runs on several)",
-            job.name(),
-            launched.via,
-            launched.size
-        )));
+    let launched = world::launched()?;
+    match (pes, job.on_one_pe(), launched) {
+        (Some(pes), None, launched) if pes.pes.is_some() || pes.transport.transport.is_some() || launched.is_some() => {
+            partitioned::run(&job, &WorldArgs { pes: pes.pes, transport: pes.transport }, interrupt)
+        }
+        (Some(pes), Some(option), None) if pes.pes.is_some() || pes.transport.transport.is_some() => {
+            Err(Failure::Usage(format!(
+                "{option} runs in one process, on one PE; leave {option}, or --pes and --transport, out"
+            )))
+        }
+        (pes, option, Some(launched)) => {
+            let name = if pes.is_some() {
+                format!("{} {}", job.name(), option.unwrap_or_default())
+            } else {
+                job.name().to_owned()
+            };
+            Err(Failure::Usage(format!(
+                "{name} runs in one process, and {} started {} ranks, each of which would compute and write the same; start it once, without a launcher or with one rank (graph bfs, cc, cdlp, pagerank and sssp run on several)",
+                launched.via, launched.size
+            )))
+        }
+        _ => job.run(interrupt),
     }
-    job.run(interrupt)
 }
 
 /// Converts the error of a check.
@@ -177,6 +170,20 @@ pub fn orientation(directed: bool, undirected: bool) -> Orientation {
 }
 
 impl Job {
+    /// Returns true for breadth-first search.
+    pub fn is_search(&self) -> bool {
+        matches!(self.algorithm, Algorithm::Bfs { .. })
+    }
+
+    /// Returns the option that needs one PE, if there is one.
+    fn on_one_pe(&self) -> Option<&'static str> {
+        match &self.algorithm {
+            Algorithm::Bfs { together: true, .. } => Some("--together"),
+            Algorithm::Components(options) if options.strong => Some("--strong"),
+            _ => None,
+        }
+    }
+
     /// Returns the name of the command, as in `graph bfs`.
     pub fn name(&self) -> &'static str {
         match self.algorithm {
@@ -259,16 +266,8 @@ impl Job {
                     outcome.steps(shape.ids(), &text)?;
                 }
                 if let Some(csr) = checked {
-                    let started = Instant::now();
                     interrupt.doing("checking the result");
-                    self.verify(csr, source, &named, &outcome)?;
-                    if let (Some(exact), Outcome::Sssp(result)) = (exact, &outcome) {
-                        let (search, found) = (self.search(source, &named), distances(&result.distance));
-                        right(verify::sssp_of_exact_weights(csr, exact, search, found))?;
-                        run.weight_tolerance = Some(verify::ROUNDED_WEIGHTS_TOLERANCE);
-                    }
-                    run.verification_ns = nanoseconds(started.elapsed());
-                    run.verified = true;
+                    self.check((csr, exact), source, &named, &outcome, &mut run)?;
                 }
                 text.line(format_args!("{}{run}", self.prefix(&run)))?;
                 last = Some((self.prefix(&run), outcome));
@@ -406,56 +405,6 @@ impl Job {
             _ => sources.chunks(1),
         }
     }
-
-    fn needs(&self) -> PlacementOptions {
-        match &self.algorithm {
-            Algorithm::Betweenness { .. } => PlacementOptions::BETWEENNESS,
-            Algorithm::Bfs { .. } => PlacementOptions::BFS,
-            Algorithm::Cdlp(_) => PlacementOptions::CDLP,
-            Algorithm::Components(options) if options.strong => PlacementOptions::STRONG_COMPONENTS,
-            Algorithm::Components(_) => PlacementOptions::COMPONENTS,
-            Algorithm::PageRank(..) => PlacementOptions::PAGERANK,
-            Algorithm::Triangles => PlacementOptions::TRIANGLES,
-            Algorithm::Clustering => PlacementOptions::CLUSTERING,
-            Algorithm::Cores => PlacementOptions::CORES,
-            Algorithm::Sssp(..) => PlacementOptions::SSSP,
-        }
-    }
-
-    /// Returns the options of breadth-first searches.
-    pub fn bfs_options(&self, named: &Vertices) -> BfsOptions {
-        let max_depth = match self.algorithm {
-            Algorithm::Bfs { max_depth, .. } => max_depth,
-            _ => None,
-        };
-        BfsOptions::default().target(named.target).max_depth(max_depth)
-    }
-
-    /// Returns an algorithm with its memory. `reads_depths` is true if depths of several searches are checked or written.
-    fn runner(&self, graph: &GraphOnEngine, named: &Vertices, reads_depths: bool) -> Result<Runner, Failure> {
-        Ok(match &self.algorithm {
-            Algorithm::Betweenness { .. } => {
-                Runner::Betweenness(Betweenness::new(graph)?, named.sources.iter().flatten().copied().collect())
-            }
-            Algorithm::Bfs { max_depth, together: true } => {
-                let options = MultiBfsOptions::default().depths(reads_depths).max_depth(*max_depth);
-                Runner::MultiBfs(MultiBfs::new(graph, &options)?)
-            }
-            Algorithm::Bfs { .. } => Runner::Bfs(Bfs::new(graph, &self.bfs_options(named))?),
-            Algorithm::Cdlp(options) => Runner::Cdlp(Cdlp::new(graph, options)?),
-            Algorithm::Components(options) => Runner::Components(Components::new(graph, options)?),
-            Algorithm::PageRank(options, _) => {
-                let options = options.clone().personalization(named.personalization());
-                Runner::PageRank(PageRank::new(graph, &options)?)
-            }
-            Algorithm::Triangles => Runner::Triangles(Triangles::new(graph)?),
-            Algorithm::Clustering => Runner::Clustering(Clustering::new(graph)?),
-            Algorithm::Cores => Runner::Cores(Cores::new(graph)?),
-            Algorithm::Sssp(options, _) => {
-                Runner::Sssp(Box::new(Sssp::new(graph, &options.clone().target(named.target))?))
-            }
-        })
-    }
 }
 
 impl Job {
@@ -472,29 +421,12 @@ impl Job {
         }
         let before = store.graph.stats()?;
         let source = sources[0];
-        let start = source.unwrap_or_default();
-        let outcome = match runner {
-            Runner::Betweenness(bc, sources) => bc.run(sources).map(Outcome::Betweenness),
-            Runner::Bfs(bfs) => bfs.run(start).map(Outcome::Bfs),
-            Runner::MultiBfs(searches) => {
-                let sources: Vec<u64> = sources.iter().flatten().copied().collect();
-                let found = searches.run_on_device(&sources).map_err(|e| match e {
-                    e @ GraphError::Depths { .. } => {
-                        Failure::Error(format!("{e}: with fewer --sources, or with --no-verify and without --out"))
-                    }
-                    e => store.explain(e),
-                })?;
-                Ok(Outcome::MultiBfs(Batch::new(sources, found)?))
+        let outcome = runner.run(sources).map_err(|e| match e {
+            e @ GraphError::Depths { .. } => {
+                Failure::Error(format!("{e}: with fewer --sources, or with --no-verify and without --out"))
             }
-            Runner::Cdlp(cdlp) => cdlp.run().map(Outcome::Cdlp),
-            Runner::Components(components) => components.run().map(Outcome::Components),
-            Runner::PageRank(pagerank) => pagerank.run().map(Outcome::PageRank),
-            Runner::Triangles(triangles) => triangles.run().map(Outcome::Triangles),
-            Runner::Clustering(clustering) => clustering.run().map(Outcome::Clustering),
-            Runner::Cores(cores) => cores.run().map(Outcome::Cores),
-            Runner::Sssp(sssp) => sssp.run(start).map(Outcome::Sssp),
-        };
-        let outcome = outcome.map_err(|e| store.explain(e))?;
+            e => store.explain(e),
+        })?;
         let after = store.graph.stats()?;
         let mut run = outcome.figures(shape);
         if self.is_strong(shape.directed()) {
@@ -509,11 +441,33 @@ impl Job {
         Ok((run, outcome))
     }
 
-    /// Checks a result against a serial computation.
+    /// Checks a result against a serial computation, also over the exact weights of the input if edges have rounded ones.
+    /// Notes that in the run's figures.
     ///
     /// # Errors
     /// [`Failure::Error`] if the result is wrong, or if PageRank's ranks did not converge.
-    pub fn verify(&self, csr: &Csr, source: Option<u64>, named: &Vertices, outcome: &Outcome) -> Result<(), Failure> {
+    pub fn check(
+        &self,
+        (csr, exact): (&Csr, Option<&[f64]>),
+        source: Option<u64>,
+        named: &Vertices,
+        outcome: &Outcome,
+        run: &mut GraphRun,
+    ) -> Result<(), Failure> {
+        let started = Instant::now();
+        self.verify(csr, source, named, outcome)?;
+        if let (Some(exact), Outcome::Sssp(result)) = (exact, outcome) {
+            let (search, found) = (self.search(source, named), distances(&result.distance));
+            right(verify::sssp_of_exact_weights(csr, exact, search, found))?;
+            run.weight_tolerance = Some(verify::ROUNDED_WEIGHTS_TOLERANCE);
+        }
+        run.verification_ns = nanoseconds(started.elapsed());
+        run.verified = true;
+        Ok(())
+    }
+
+    /// Checks a result against a serial computation.
+    fn verify(&self, csr: &Csr, source: Option<u64>, named: &Vertices, outcome: &Outcome) -> Result<(), Failure> {
         let search = self.search(source, named);
         let wrong = match outcome {
             Outcome::Betweenness(r) => {

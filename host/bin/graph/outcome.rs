@@ -7,9 +7,10 @@ use std::fmt;
 use warpbell::graph::output::{Values, Written};
 use warpbell::graph::verify::{self, VerifyError};
 use warpbell::graph::{
-    BetweennessResult, BfsResult, CdlpResult, ClusteringResult, ComponentsResult, CoresResult, Distances, GraphShape,
-    Ids, MultiBfsOnEngine, PageRankResult, SsspResult, TrianglesResult, UNREACHED, VertexName, teps,
+    BetweennessResult, BfsResult, CdlpResult, ClusteringResult, ComponentsResult, CoresResult, Distances, GraphError,
+    GraphShape, Ids, MultiBfsOnEngine, PageRankResult, SsspResult, TrianglesResult, UNREACHED, VertexName, teps,
 };
+use warpbell::storage::Stats;
 use warpbell::units::{Bytes, grouped, real};
 
 /// Result of searches from several sources at once.
@@ -29,8 +30,8 @@ impl Batch {
     /// Takes the result of the searches from `sources`.
     ///
     /// # Errors
-    /// [`Failure::Error`] if the engine's memory cannot be read.
-    pub fn new(sources: Vec<u64>, found: MultiBfsOnEngine) -> Result<Self, Failure> {
+    /// [`GraphError::Memory`] if the engine's memory cannot be read.
+    pub fn new(sources: Vec<u64>, found: MultiBfsOnEngine) -> Result<Self, GraphError> {
         Ok(Self { sources, reached: found.reached()?, masks: found.masks()?, found, depths: Vec::new() })
     }
 
@@ -140,6 +141,22 @@ impl Outcome {
                 let reached = (0..d.len()).filter(|v| d.reached(*v)).count() as u64;
                 GraphRun { reached: Some(reached), ..GraphRun::new(r.elapsed, edges, (r.buckets.len(), "ranges")) }
             }
+        }
+    }
+
+    /// Returns the counters of storage and caches during the run, or `None` for edges in memory.
+    pub fn io(&self) -> Option<Stats> {
+        match self {
+            Self::Betweenness(r) => r.io,
+            Self::Bfs(r) => r.io,
+            Self::MultiBfs(batch) => batch.found.io,
+            Self::Cdlp(r) => r.io,
+            Self::Components(r) => r.io,
+            Self::PageRank(r) => r.io,
+            Self::Triangles(r) => r.io,
+            Self::Clustering(r) => r.io,
+            Self::Cores(r) => r.io,
+            Self::Sssp(r) => r.io,
         }
     }
 

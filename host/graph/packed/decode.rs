@@ -4,19 +4,34 @@ use super::{BEFORE_LIST, BLOCK_ARCS, GROUP_ARCS, GROUPS, Group, index_words};
 
 /// Contradiction within a block, or between a block and others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Damage {
+pub enum Damage {
     /// The index contradicts itself, or the number of words.
     #[error("the index of its groups contradicts itself")]
     Index,
     /// A group has a width that its largest value does not need.
     #[error("group {group} has not the width of its largest gap")]
-    Width { group: usize },
+    Width {
+        /// Index of the group within its block.
+        group: usize,
+    },
     /// The block names another arc in front of it.
     #[error("it continues behind neighbour {found}, and the neighbour there is {expected}")]
-    Before { found: u32, expected: u32 },
+    Before {
+        /// The arc that the block names.
+        found: u32,
+        /// The arc that is in front of it.
+        expected: u32,
+    },
     /// A gap leads behind the last vertex.
     #[error("arc {arc} leads to vertex {found}, and there are {vertices} vertices")]
-    Neighbour { arc: u64, found: u64, vertices: u64 },
+    Neighbour {
+        /// Number of the arc.
+        arc: u64,
+        /// The vertex that it leads to.
+        found: u64,
+        /// Number of vertices.
+        vertices: u64,
+    },
 }
 
 /// Checks that a block continues the list that the block in front of it ends with, if one does. `before` is the last arc
@@ -45,7 +60,7 @@ fn begins_list(first: u64, offsets: &[u64]) -> bool {
 ///
 /// # Errors
 /// A [`Damage`], with no arc appended that does not exist. Of all words, only those that the encoder writes are accepted.
-pub(crate) fn decode_block(
+pub fn decode_block(
     block: &[u32],
     first: u64,
     offsets: &[u64],

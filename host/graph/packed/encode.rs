@@ -5,7 +5,7 @@ use crate::graph::parallel;
 
 /// Encoder of lists that come part by part.
 #[derive(Debug)]
-pub(crate) struct Encoder {
+pub struct Encoder {
     weighted: bool,
     /// First word of each block, and the words so far.
     positions: Vec<u64>,
@@ -18,14 +18,14 @@ pub(crate) struct Encoder {
 
 impl Encoder {
     /// Begins. `weighted` lists have a 32-bit weight for each arc: an integer, or the bits of a float.
-    pub(crate) fn new(weighted: bool) -> Self {
+    pub fn new(weighted: bool) -> Self {
         Self { weighted, positions: vec![0], gaps: Vec::new(), weights: Vec::new(), before: BEFORE_LIST }
     }
 
     /// Encodes the lists of the next vertices, which ascend strictly, and returns the words of the blocks that are full
     /// now. `offsets` are those of the vertices and their end, in the numbering of all arcs; `neighbours` begin at the
     /// first. There are as many weights as neighbours if the lists are weighted.
-    pub(crate) fn push(&mut self, offsets: &[u64], neighbours: &[u32], weights: Option<&[u32]>) -> Vec<u32> {
+    pub fn push(&mut self, offsets: &[u64], neighbours: &[u32], weights: Option<&[u32]>) -> Vec<u32> {
         debug_assert_eq!(weights.is_some(), self.weighted);
         let held = self.gaps.len();
         let origin = offsets[0];
@@ -64,7 +64,7 @@ impl Encoder {
     }
 
     /// Returns the first word of each block and the number of words, and the words of the last block, if it is not empty.
-    pub(crate) fn finish(mut self) -> (Vec<u64>, Vec<u32>) {
+    pub fn finish(mut self) -> (Vec<u64>, Vec<u32>) {
         let last = if self.gaps.is_empty() { Vec::new() } else { vec![block(self.before, &self.gaps, &self.weights)] };
         let words = self.take(last);
         (self.positions, words)

@@ -7,9 +7,10 @@ mod decode;
 mod encode;
 mod values;
 
-pub(crate) use decode::{Damage, check_continuation, decode_block};
-pub(crate) use encode::Encoder;
-pub(crate) use values::{pack_values, unpack_values};
+pub(crate) use decode::check_continuation;
+pub use decode::{Damage, decode_block};
+pub use encode::Encoder;
+pub use values::{pack_values, unpack_values};
 
 use super::params::{GRAPH_PIECE_EDGES, PACKED_GROUP_EDGES};
 

@@ -5,14 +5,14 @@ use super::decode::values;
 use super::encode::put;
 
 /// Packs values: the width of each group of 32, and the words of all groups one behind the other.
-pub(crate) fn pack_values(all: &[u32]) -> (Vec<u8>, Vec<u32>) {
+pub fn pack_values(all: &[u32]) -> (Vec<u8>, Vec<u32>) {
     let mut words = Vec::new();
     let widths = all.chunks(GROUP_ARCS).map(|group| put(&mut words, group) as u8).collect();
     (widths, words)
 }
 
 /// Returns `count` values, or `None` if [`pack_values`] does not make these widths and words of any.
-pub(crate) fn unpack_values(widths: &[u8], words: &[u32], count: usize) -> Option<Vec<u32>> {
+pub fn unpack_values(widths: &[u8], words: &[u32], count: usize) -> Option<Vec<u32>> {
     if widths.len() != count.div_ceil(GROUP_ARCS) || widths.iter().any(|w| *w > 32) {
         return None;
     }

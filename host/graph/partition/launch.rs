@@ -4,16 +4,14 @@ use super::memory::{PeMemory, Shared, part_words};
 use super::plan::Whole;
 use crate::engine::{Args, Engine, Grid};
 use crate::graph::edges::{GraphError, GraphOnEngine};
-use crate::graph::params::{
-    GRAPH_BAD_EDGES, GRAPH_BLOCK_THREADS, GRAPH_BLOCKS_PER_PROCESSOR, GraphCounters, Partition as Parameters,
-    PartitionReport as Report,
-};
+use crate::graph::mirrors::resident_grid;
+use crate::graph::params::{GRAPH_BAD_EDGES, GraphCounters, Partition as Parameters, PartitionReport as Report};
 use crate::memory::{Place, Region};
 use crate::shmem::World;
 use bytemuck::Zeroable;
 use std::time::Duration;
 
-/// Kernels with the most registers, which limit the number of blocks that are resident together.
+/// Kernels of a search with the most registers, which limit the number of blocks that are resident together.
 const LARGEST_KERNELS: [&str; 2] = ["wb_partition_top_down", "wb_partition_bottom_up"];
 
 /// Launcher of steps, which run one after another and report the sums of all PEs.
@@ -37,7 +35,7 @@ impl Steps {
         Ok(Self {
             engine: engine.clone(),
             world: world.clone(),
-            grid: resident_grid(world, engine, edges, graph.id_suffix())?,
+            grid: resident_grid(world, engine, &LARGEST_KERNELS.map(|k| format!("{k}_{edges}_{}", graph.id_suffix())))?,
             limit: graph.launch_limit,
             sums: engine.allocate(Place::Device, size_of::<GraphCounters>())?,
             report: engine.allocate(Place::Host, size_of::<Report>())?,
@@ -101,17 +99,6 @@ impl Steps {
             (failed, _) => Err(GraphError::OtherPe { pe: failed as usize - 1 }),
         }
     }
-}
-
-/// Returns a grid whose blocks are all resident, also beside those of other PEs on the same GPU. Collective.
-fn resident_grid(world: &World, engine: &Engine, edges: &str, ids: &str) -> Result<Grid, GraphError> {
-    let mut fit = GRAPH_BLOCKS_PER_PROCESSOR;
-    for kernel in LARGEST_KERNELS {
-        fit = fit.min(engine.occupancy(&format!("{kernel}_{edges}_{ids}"), GRAPH_BLOCK_THREADS)?);
-    }
-    let mut grid = engine.grid(GRAPH_BLOCK_THREADS, fit.max(1));
-    grid.blocks = (grid.blocks / world.gpu_sharers()? as u32).max(1);
-    Ok(grid)
 }
 
 /// Returns the number of identifiers above which a bitmap is sent instead of a list: that many take an eighth of the

@@ -52,7 +52,12 @@ pub(super) fn part_words(whole: &Whole) -> usize {
 
 /// Returns the bytes of symmetric heap that a search needs on each PE.
 pub(super) fn heap_bytes(whole: &Whole, parents: bool) -> usize {
-    let own = Sizes::of(whole, parents).bytes(whole.pes) + HEAP_SLACK + whole.pes * HEAP_SLACK_FOR_EACH_PE;
+    heap_of(whole.pes, Sizes::of(whole, parents).bytes(whole.pes))
+}
+
+/// Returns the bytes of a symmetric heap in which allocations of `bytes` bytes fit.
+pub(super) fn heap_of(pes: usize, bytes: usize) -> usize {
+    let own = bytes + HEAP_SLACK + pes * HEAP_SLACK_FOR_EACH_PE;
     own + own / TEAMS_SHARE
 }
 

@@ -2,13 +2,14 @@
 
 use crate::graph::csr::{self, Csr, MAX_NARROW_VERTICES, NeighbourOrder, Neighbours, VertexId, with_neighbours};
 use crate::graph::edges::PlacementOptions;
+use crate::graph::order::Order;
 use crate::graph::parallel;
 use crate::graph::{BfsOptions, GraphError, GraphOnEngine, occupied};
 use crate::storage::{Plan, Volume};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::cmp::Reverse;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Divisor of the number of slots of a PE, so that its part of a bitmap consists of whole lines of 128 bytes.
 const SLOTS_MULTIPLE: u64 = 1024;
@@ -26,6 +27,8 @@ pub struct PartitionPlan<'g> {
     csr: &'g Csr,
     inward: Option<Csr>,
     assignment: Arc<Assignment>,
+    /// Order of the vertices in which those of a PE stand together, once it is asked for.
+    order: OnceLock<Arc<Order>>,
 }
 
 /// Vertices of each PE, and their slots.
@@ -69,7 +72,7 @@ impl Whole {
     }
 
     /// Returns the PE that gets the vertex of this rank, and the vertex's number within that PE.
-    fn place(&self, rank: u64) -> (usize, u64) {
+    pub(super) fn place(&self, rank: u64) -> (usize, u64) {
         let (round, turn) = (rank / self.pes as u64, (rank % self.pes as u64) as usize);
         (if round % 2 == 0 { turn } else { self.pes - 1 - turn }, round)
     }
@@ -112,7 +115,8 @@ impl<'g> PartitionPlan<'g> {
             (Neighbours::U32(order), Neighbours::U32(rank))
         };
         let whole = Whole { pes, vertices, arcs: csr.arcs(), connected, span, wide };
-        Self { csr, inward, assignment: Arc::new(Assignment { whole, order, rank }) }
+        let assignment = Arc::new(Assignment { whole, order, rank });
+        Self { csr, inward, assignment, order: OnceLock::new() }
     }
 
     /// Returns the number of PEs of the partition.
@@ -123,6 +127,20 @@ impl<'g> PartitionPlan<'g> {
     /// Returns the graph.
     pub fn csr(&self) -> &Csr {
         self.csr
+    }
+
+    pub(super) fn inward(&self) -> Option<&Csr> {
+        self.inward.as_ref()
+    }
+
+    /// Returns the order of the vertices in which those of a PE stand together, each PE's by descending degree. There must
+    /// be at most [`MAX_NARROW_VERTICES`].
+    pub(super) fn order(&self) -> &Arc<Order> {
+        self.order.get_or_init(|| {
+            let own = &*self.assignment;
+            let of = |pe| (0..own.whole.vertices_of(pe)).map(move |local| own.vertex(pe, local) as u32);
+            Arc::new(Order::of((0..own.whole.pes).flat_map(of).collect()))
+        })
     }
 
     pub(super) fn assignment(&self) -> &Arc<Assignment> {
@@ -200,6 +218,11 @@ impl Assignment {
     /// Returns the PE that owns a vertex, and the vertex's number within that PE.
     pub(super) fn place(&self, vertex: u64) -> (usize, u64) {
         self.whole.place(self.rank.get(vertex as usize))
+    }
+
+    /// Returns the index of a vertex in the order by descending degree.
+    pub(super) fn rank(&self, vertex: u64) -> u64 {
+        self.rank.get(vertex as usize)
     }
 
     fn vertex(&self, pe: usize, local: u64) -> u64 {

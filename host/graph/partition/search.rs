@@ -141,7 +141,7 @@ impl PartitionedBfs {
             options: options.search.clone(),
             list_limit,
             steps: Steps::new(world, part, edges.source())?,
-            launcher: Launcher::new(part, "wb_partition_")?,
+            launcher: Launcher::across(part, "wb_partition_")?,
             order: QueueOrder::new(part, edges)?,
             shared: Shared::new(world, whole, options.search.parents)?,
             own: PeMemory::new(part, whole, list_limit)?,

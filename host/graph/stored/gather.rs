@@ -8,7 +8,7 @@ use std::ops::Range;
 /// Gathers the lists of some vertices, with their weights, and sorts each list. `offsets` are those of the lists that are
 /// returned, `row` has the places of a vertex's arcs, and `neighbour` the name of each in the new lists. `weights` are in the
 /// order of the places.
-pub(super) fn gathered(
+pub(crate) fn gathered(
     offsets: &[u64],
     weights: Option<&Weights>,
     row: impl Fn(usize) -> Range<usize> + Sync,

@@ -19,7 +19,7 @@
 
 mod arcs;
 mod error;
-mod gather;
+pub(crate) mod gather;
 mod header;
 mod memory;
 mod name;

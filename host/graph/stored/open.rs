@@ -261,6 +261,7 @@ impl StoredGraph {
         let lists = |offsets: &[u64], hubs: &str, neighbours: Option<&str>| -> Result<Lists, GraphError> {
             Ok(Lists {
                 offset: place::device(engine, offsets)?,
+                arcs: offsets.last().copied().unwrap_or_default(),
                 hubs: place::device(engine, &self.hubs::<V>(volume, hubs)?)?,
                 tile: place::device(engine, &place::tiles::<V>(offsets))?,
                 hubs_first: !self.info.packed && self.info.order == NeighbourOrder::ByDegree,
@@ -295,6 +296,8 @@ impl StoredGraph {
             connected: parallel::sum(isolated.len(), |i| u64::from(isolated[i].count_zeros())),
             isolated: place::device(engine, &isolated)?,
             launch_limit: DEFAULT_LAUNCH_LIMIT,
+            #[cfg(feature = "shmem")]
+            distribution: None,
         })
     }
 

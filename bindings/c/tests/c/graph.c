@@ -616,6 +616,12 @@ static void stored(wb_engine_t* engine, const matrix* m) {
   wb_graph_release(graph);
   wb_graph_options replace = {.size = sizeof(replace)};
   replace.replace = 1;
+  replace.lists = 3;
+  FAILS(WB_ERR_ARGUMENT, "`lists` is 3; use WB_LISTS_PACKED or WB_LISTS_PLAIN", wb_graph_import(cache, "random", "urand:5", &replace, &graph));
+  replace.lists = WB_LISTS_PLAIN;
+  replace.order = 2;
+  FAILS(WB_ERR_ARGUMENT, "`order` is 2; use WB_ORDER_DEGREE or WB_ORDER_INPUT", wb_graph_import(cache, "random", "urand:5", &replace, &graph));
+  replace.order = WB_ORDER_INPUT;
   OK(wb_graph_import(cache, "random", "urand:5", &replace, &graph));
   uint64_t vertices = 0;
   OK(wb_graph_vertices(graph, &vertices));
@@ -629,6 +635,7 @@ static void stored(wb_engine_t* engine, const matrix* m) {
   cache = open_cache(volume, 1 << 20);
   OK(wb_graph_list(volume, &json));
   CHECK(strstr(json, "\"name\":\"random\"") && strstr(json, "\"vertices\":34"));
+  CHECK(strstr(json, "\"lists\":\"packed\"") && strstr(json, "\"lists\":\"plain\""));
   has(json, "\"orientation\":\"as the input says\"");
   FAILS(WB_ERR_NOT_FOUND, "there are `karate`, `random`", wb_graph_open(cache, "club", &graph));
   OK(wb_graph_open(cache, "karate", &graph));

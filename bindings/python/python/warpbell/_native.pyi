@@ -378,6 +378,8 @@ class Graph:
         weights: Literal["if-present", "ignore", "input", "random-integers", "random-reals"] = ...,
         weights_type: Literal["auto", "f32", "f64"] = ...,
         self_loops: bool = ...,
+        lists: Literal["packed", "plain"] = ...,
+        order: Literal["degree", "input"] = ...,
         seed: int = ...,
         memory: int = ...,
         temp_dir: _Path = ...,
