@@ -60,6 +60,13 @@ class mirrors {
     await_all(world_, signal, p_.turn);
   }
 
+  // Sends all values, and waits until all blocks have sent theirs: they change next.
+  WB_FN void send_all() const {
+    send();
+    wb_mirrors_counters* counters = p_.counters;
+    grid_barrier(&counters->arrived, world_).sync();
+  }
+
   // Copies the values of other PEs' vertices. A PE whose step has failed takes none.
   WB_FN void receive() const {
     uint32_t* values = p_.values;
@@ -118,11 +125,10 @@ WB_FN void mirrors_values(const wb_mirrors& p, const world_ref& world) {
   m.finish();
 }
 
-// Passes all trees to one PE, and links the trees that another PE passed with those of this PE. A tree that is linked while it is sent
-// names vertices of the same component all the same.
+// Passes all trees to one PE, and links the trees that another PE passed with those of this PE.
 WB_FN void mirrors_trees(const wb_mirrors& p, const world_ref& world) {
   const mirrors m(p, world);
-  m.send();
+  m.send_all();
   uint32_t* label = p.values;
   const uint64_t vertices = p.own.words;
   for (uint64_t v = warp::thread_index(); v < vertices; v += warp::thread_total()) {
@@ -135,7 +141,7 @@ WB_FN void mirrors_trees(const wb_mirrors& p, const world_ref& world) {
 // Passes all values to one PE, and keeps the least of those that another PE passed and of this PE's own.
 template <class T> WB_FN void mirrors_least(const wb_mirrors& p, const world_ref& world) {
   const mirrors m(p, world);
-  m.send();
+  m.send_all();
   T* value = reinterpret_cast<T*>(static_cast<uint32_t*>(p.values));
   const T* other = reinterpret_cast<const T*>(m.area());
   const uint64_t vertices = p.own.words * sizeof(uint32_t) / sizeof(T);

@@ -132,8 +132,8 @@ mod partitioned {
 /// Exchanges between PEs that have the values of all vertices. Arguments: vertices, rounds.
 mod mirrors {
     stress_tests! { "mirrors_stress.cpp":
-        briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["150", "1"],
         ; long:
+        briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["150", "1"],
         at_width_1: plain(1) ["5000", "20"],
         at_width_4: plain(4) ["2000", "3"],
         at_width_32: plain(32) ["400", "1"],
