@@ -303,6 +303,52 @@ fn a_partitioned_graph_gives_the_same_distances() {
 }
 
 #[test]
+fn algorithms_over_several_pes_give_the_same_results() {
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name);
+    let device = format!("soft:{}", name(&path("part-{pe}.img")));
+    for (algorithm, says) in [
+        (&["cc"][..], "verified (GAP rules)"),
+        (&["cdlp", "--iterations", "4"], "verified (Graphalytics rules)"),
+        (&["sssp", "--sources", "2", "--weights", "integers"], "all verified"),
+        (&["sssp", "--source", "7", "--weights", "reals"], "verified (GAP rules)"),
+    ] {
+        let run = |more: &[&str], out: &Path| {
+            let text = succeeds(&[&["graph"][..], algorithm, &[UNIFORM, "--out", name(out)], more].concat());
+            mentions(&text, &[says]);
+        };
+        run(&[], &path("alone"));
+        for more in [&["--pes", "3"][..], &["--pes", "2", "--edges", "gpu", "--transport", "soft"]] {
+            run(more, &path("several"));
+            let written = |name: &str| std::fs::read_to_string(path(name)).unwrap();
+            assert!(written("several") == written("alone"), "{algorithm:?} {more:?}");
+        }
+    }
+    let report = path("report");
+    let ranks = [
+        "graph",
+        "pagerank",
+        UNIFORM,
+        "--directed",
+        "--tolerance",
+        "1e-8",
+        "--personalize",
+        "1,2",
+        "--pes",
+        "2",
+        "--runs",
+        "2",
+    ];
+    let text = succeeds(&[&ranks[..], &["--device", &device, "--json", name(&report)]].concat());
+    mentions(&text, &["PE 1 ", "all verified"]);
+    let report = json(&report);
+    assert_eq!(report["results"]["pes"].as_array().unwrap().len(), 2);
+    for run in report["results"]["runs"].as_array().unwrap() {
+        assert!(run["io"]["read_bytes"].as_u64().unwrap() > 0, "from the volumes of all PEs");
+    }
+}
+
+#[test]
 fn ranks_search_together() {
     let folder = folder();
     let out = folder.path().join("out");
@@ -336,17 +382,18 @@ fn ranks_search_together() {
 fn a_fault_of_one_pes_device_is_named_with_the_pe() {
     let folder = folder();
     let out = folder.path().join("out");
-    let bad = format!("soft:{},media-error=read:768-2000", name(&folder.path().join("bad.img")));
-    let good = format!("soft:{}", name(&folder.path().join("good.img")));
-    let message = fails(
-        &[
-            &["graph", "bfs", ENRON, "--source", "1", "--pes", "2", "--device", &good, "--device", &bad, "--out"][..],
-            &[name(&out)],
-        ]
-        .concat(),
-    );
-    mentions(&message, &["PE 1: ", "nrecovered"]);
-    assert!(!out.exists());
+    for (i, algorithm) in
+        [&["bfs", "--source", "1"][..], &["cc", "--directed"], &["pagerank"], &["cdlp"], &["sssp", "--source", "1"]]
+            .into_iter()
+            .enumerate()
+    {
+        let device = |what: &str| format!("soft:{}", name(&folder.path().join(format!("{what}-{i}.img"))));
+        let (good, bad) = (device("good"), device("bad") + ",media-error=read:768-2000");
+        let devices = [ENRON, "--pes", "2", "--device", &good, "--device", &bad, "--out", name(&out)];
+        let message = fails(&[&["graph"][..], algorithm, &devices].concat());
+        mentions(&message, &["PE 1: ", "nrecovered"]);
+        assert!(!out.exists());
+    }
 }
 
 #[test]

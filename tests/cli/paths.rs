@@ -66,8 +66,10 @@ fn shortest_paths_have_parents_and_end_where_they_are_told_to() {
     // The direct edge from 1 to 4 is the longest way, and 2 and 3 are at the same distance.
     let roads = write(&folder, "roads.wel", "1 2 2\n2 3 0\n3 2 0\n3 4 4\n1 4 7\n4 5 1.5\n8 9 1\n");
     let sssp = ["graph", "sssp", &roads, "--directed", "--source", "1"];
-    for edges in ["storage", "pinned", "gpu"] {
-        let args = [&sssp[..], &["--edges", edges]].concat();
+    for more in
+        [&["--edges", "storage"][..], &["--edges", "pinned"], &["--edges", "gpu"], &["--pes", "2"], &["--pes", "3"]]
+    {
+        let args = [&sssp[..], more].concat();
         let text = succeeds(&[&args[..], &["--path", "5"]].concat());
         mentions(&text, &["verified (GAP rules)", "target 5   length 7.5   path 1 2 3 4 5\n"]);
         let written = succeeds(&[&args[..], &["--parents", "--out", "-"]].concat());

@@ -285,13 +285,34 @@ fn ranks_of_different_graphs_or_options_name_the_difference() {
 fn algorithms_of_one_process_are_no_ranks() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
-    for algorithm in ["bc", "cc", "cdlp", "pagerank", "sssp"] {
+    for algorithm in ["bc", "kcore", "lcc", "tc", "cc --strong", "bfs --together"] {
         let (code, err) = fails(&["-n", "2"], &rank(&format!("graph {algorithm} kron:6 --out {}", out.display())));
         assert_eq!(code, 2, "{err}");
         assert!(err.contains(&format!("graph {algorithm} runs in one process")) && err.contains("2 ranks"), "{err}");
         assert!(!out.exists());
         assert!(run(&["-n", "1"], &rank(&format!("graph {algorithm} kron:6"))).status.success());
     }
+}
+
+#[test]
+fn ranks_run_an_algorithm_together() {
+    let folder = tempfile::tempdir().unwrap();
+    for algorithm in ["cc", "cdlp --iterations 3", "sssp --source 5 --parents --delta 1"] {
+        let written = |ranks, name: &str| {
+            let out = folder.path().join(name);
+            let o =
+                run(&["-n", ranks], &rank(&format!("graph {algorithm} kron:8 --edges gpu --out {}", out.display())));
+            assert!(o.status.success(), "{}", text(&o.stderr));
+            assert_eq!(text(&o.stdout).matches("verified").count(), 1, "one of them speaks");
+            let values = std::fs::read_to_string(out).unwrap();
+            // Of several parents any may be the one.
+            values.lines().map(|l| l.splitn(3, ' ').take(2).collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
+        };
+        assert_eq!(written("2", "two"), written("1", "one"), "{algorithm}");
+    }
+    let (code, err) = fails(&["-n", "2"], &rank("graph cc kron:8 --seed $WARPBELL_RANK"));
+    assert_eq!(code, 1, "{err}");
+    assert!(err.contains("--seed is 1 on rank 1, and 0 on rank 0"), "{err}");
 }
 
 #[test]
