@@ -138,8 +138,10 @@ fn compiles_beside(cuda: &Path) {
     let installed = Installed::new();
     let [first, last] = host_files(&installed);
     let kernel = installed.source("kernel.cpp", KERNEL);
-    for source in [first, last, kernel] {
-        if let Err(output) = installed.check(&source, &["-I", cuda.to_str().unwrap()]) {
+    // Programs may be C++17, and pass views on.
+    for (source, standard) in [(first, "c++17"), (last, "c++20"), (kernel, "c++20")] {
+        let options = [&*format!("-std={standard}"), "-I", cuda.to_str().unwrap()];
+        if let Err(output) = installed.check(&source, &options) {
             panic!("{}:\n{}", source.display(), harness::text(&output));
         }
     }

@@ -56,12 +56,23 @@ inline place& here() {
 constexpr uint32_t barrier_yields = 8;
 constexpr uint64_t long_yield_ns = 1'000'000;  // a yield of this length has given a time slice to another program, as the next would
 
+#if defined(__cpp_lib_atomic_wait)
+inline void sleep_while(const std::atomic<uint32_t>& word, uint32_t value) { word.wait(value, std::memory_order_acquire); }
+inline void wake_all(std::atomic<uint32_t>& word) { word.notify_all(); }
+#else
+// C++17 has no such sleep.
+inline void sleep_while(const std::atomic<uint32_t>& word, uint32_t value) {
+  while (word.load(std::memory_order_acquire) == value) yield();
+}
+inline void wake_all(std::atomic<uint32_t>&) {}
+#endif
+
 inline void barrier(std::atomic<uint32_t>& arrived, std::atomic<uint32_t>& generation, uint32_t count) {
   uint32_t g = generation.load(std::memory_order_acquire);
   if (arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == count) {
     arrived.store(0, std::memory_order_relaxed);
     generation.store(g + 1, std::memory_order_release);
-    generation.notify_all();
+    wake_all(generation);
   } else {
     uint64_t before = now_ns();
     for (uint32_t i = 0; i < barrier_yields; ++i) {
@@ -71,7 +82,7 @@ inline void barrier(std::atomic<uint32_t>& arrived, std::atomic<uint32_t>& gener
       if (now - before >= long_yield_ns) break;
       before = now;
     }
-    generation.wait(g, std::memory_order_acquire);
+    sleep_while(generation, g);
   }
 }
 
