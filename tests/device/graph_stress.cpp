@@ -465,7 +465,7 @@ void ranks(sample& g) {
   wb_pagerank p{};
   p.offset = p.out_offset = at(g.offset), p.tile = at(g.tile), p.rank = at(rank), p.sum = at(sum);
   p.contribution = at(contribution), p.sums = at(g.sums), p.report = at(g.report), p.vertices = g.vertices;
-  p.edges = g.list.size(), p.damping = 0.85;
+  p.edges = g.list.size(), p.damping = 0.85, p.last = g.vertices;
   model::run(warps, [&] { wb_pagerank_start_f64(p); });
   for (uint32_t iteration = 0; iteration < 3; ++iteration) {
     double dangling;
@@ -489,7 +489,7 @@ void distances(sample& g, uint64_t source, uint64_t delta) {
   for (auto& q : far) q.resize(g.vertices);
   wb_sssp p{};
   p.offset = at(g.offset), p.distance = at(distance), p.stamp = at(stamp), p.in_far = at(in_far), p.sums = at(g.sums);
-  p.report = at(g.report), p.vertices = g.vertices, p.source = source, p.threshold = delta, p.near_next = at(near[0]);
+  p.report = at(g.report), p.vertices = g.vertices, p.source = source, p.threshold = delta, p.near_next = at(near[0]), p.last = g.vertices;
   uint32_t now = 0, far_now = 0;
   uint64_t least = ~0ull;
   const packed_lists& lists = g.weighted_lists;
