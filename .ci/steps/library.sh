@@ -49,11 +49,11 @@ step_tests() {
   grep -qE "^test .*thread_sanitizer.* ok$" target/ci/last.txt || die "no test under ThreadSanitizer ran"
 }
 
-# Queues and caches under ThreadSanitizer for longer, at the largest warp width. Other widths, the cache for twice as long, the other programs
-# of the device library and worlds of up to eight processes are part of the soak.
+# Queues and caches under ThreadSanitizer for longer, at the largest warp width; tables, graphs and exchanges briefly. Other widths, the
+# cache for twice as long, the other programs of the device library and worlds of up to eight processes are part of the soak.
 step_stress() {
   shown "cargo test --locked --test device --test namespaces -- --ignored queue::under_thread_sanitizer_at_width_32 \
-    cache::briefly_under_thread_sanitizer_at_width_32 mirrors::briefly_under_thread_sanitizer_at_width_4 refusals_without a_pulled_cable"
+    cache::briefly_under_thread_sanitizer_at_width_32 briefly_under_thread_sanitizer_at_width_4 refusals_without a_pulled_cable"
   grep -qE "^test .*thread_sanitizer_at_width_32 .* ok$" target/ci/last.txt || die "no long test under ThreadSanitizer ran"
 }
 

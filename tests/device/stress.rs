@@ -1,5 +1,5 @@
-//! Stress tests of the device library: queues, send queues, calls and searches at warp width 4 under ThreadSanitizer.
-//! The long tests run every program of `tests/device` at each width, plain and under ThreadSanitizer, and for longer.
+//! Stress tests of the device library: queues, send queues and calls at warp width 4 under ThreadSanitizer; tables and graphs too in
+//! `.ci/run stress`. The long tests run every program of `tests/device` at each width, plain and under ThreadSanitizer, and for longer.
 //! They are in one file, so that programs are compiled and run side by side, as many as there are test threads.
 
 use crate::harness;
@@ -51,8 +51,8 @@ mod cache {
 /// Tables: batches with duplicates, row caches, writes beside gathers. Arguments: a scale of the number of rounds.
 mod table {
     stress_tests! { "table_stress.cpp":
-        briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["1"],
         ; long:
+        briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["1"],
         at_width_1: plain(1) ["8"],
         at_width_4: plain(4) ["10"],
         at_width_32: plain(32) ["1"],
@@ -96,24 +96,26 @@ mod collectives {
 /// algorithms run width 1 without the sanitizer.
 mod graph {
     stress_tests! { "graph_stress.cpp":
-        briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["100"],
         ; long:
+        briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["100"],
         at_width_4: plain(4) ["3000"],
         at_width_32: plain(32) ["40"],
         under_thread_sanitizer_at_width_1: sanitized(1) ["3000"],
         under_thread_sanitizer_at_width_4: sanitized(4) ["300"],
+        under_thread_sanitizer_at_width_32: sanitized(32) ["24"],
     }
 }
 
 /// Triangles, clustering coefficients and cores. Arguments: vertices.
 mod neighbourhood {
     stress_tests! { "neighbourhood_stress.cpp":
-        briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["100"],
         ; long:
+        briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["100"],
         at_width_4: plain(4) ["600"],
         at_width_32: plain(32) ["40"],
         under_thread_sanitizer_at_width_1: sanitized(1) ["3000"],
         under_thread_sanitizer_at_width_4: sanitized(4) ["300"],
+        under_thread_sanitizer_at_width_32: sanitized(32) ["24"],
     }
 }
 
@@ -126,6 +128,7 @@ mod partitioned {
         at_width_32: plain(32) ["36"],
         under_thread_sanitizer_at_width_1: sanitized(1) ["900"],
         under_thread_sanitizer_at_width_4: sanitized(4) ["150"],
+        under_thread_sanitizer_at_width_32: sanitized(32) ["30"],
     }
 }
 
