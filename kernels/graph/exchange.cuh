@@ -107,6 +107,18 @@ WB_FN void put_segments(const world_ref& world, uint32_t* put, SegmentFor segmen
   signal();
 }
 
+// Puts a PE's message about a step to all PEs, itself among them, behind the data that it has put. Then signals the others, and waits
+// until everything has been sent: the next step writes what was sent again. One thread calls this; `headers` and `signals` are by sender.
+template <class Header> WB_FN void tell_all(const world_ref& world, Header* headers, const Header& mine, uint64_t* signals, uint64_t turn) {
+  const uint32_t me = world.my_pe();
+  for (uint32_t pe = 0; pe < world.n_pes(); ++pe) out_of_line(put_header<Header>)(&world, headers + me, &mine, pe);
+  world.fence();
+  for (uint32_t pe = 0; pe < world.n_pes(); ++pe) {
+    if (pe != me) world.signal_op(signals + me, turn, signal::set, pe);
+  }
+  world.quiet();
+}
+
 // Wakes all links to other PEs. Links between GPUs sleep after some milliseconds without traffic (NVLink's low power mode:
 // `nvidia-smi nvlink -gLowPwrInfo`). Each takes 0.2 ms to wake when something is sent over it. Addresses are spread over all links
 // of a pair of GPUs, so short messages would wake a few more links in step after step. This function wakes all at once: it stores

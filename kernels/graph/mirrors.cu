@@ -37,7 +37,7 @@ class mirrors {
 
   // Sends own values to their receivers, and this PE's message to all PEs. Waits for the messages of all.
   WB_FN void send() const {
-    const uint32_t me = world_.my_pe(), size = world_.n_pes();
+    const uint32_t size = world_.n_pes();
     const uint32_t* values = p_.values;
     auto segment_for = [&](uint32_t pe) {
       const bool receives = p_.receiver >= size || p_.receiver == pe;
@@ -49,13 +49,7 @@ class mirrors {
       wb_mirrors_header mine = p_.own;
       if (world_.has_failed()) mine.failed = 1;
       if (mine.failed) mine.words = 0;
-      for (uint32_t pe = 0; pe < size; ++pe) out_of_line(put_header<wb_mirrors_header>)(&world_, header_ + me, &mine, pe);
-      world_.fence();
-      for (uint32_t pe = 0; pe < size; ++pe) {
-        if (pe != me) world_.signal_op(signal + me, p_.turn, signal::set, pe);
-      }
-      // The next step overwrites the values.
-      world_.quiet();
+      tell_all(world_, header_, mine, signal, p_.turn);
     });
     await_all(world_, signal, p_.turn);
   }

@@ -139,13 +139,8 @@ template <class Id> class partition {
       for (uint32_t i = 0; i < WB_GRAPH_SUMS; ++i) mine.sum[i] = order::load<order::relaxed>(&lists.sums->sum[i]);
       mine.put_bytes =
           order::load<order::relaxed>(&counters()->put_bytes) + (size - 1) * (words * sizeof(uint32_t) + sizeof mine + sizeof(uint64_t));
-      for (uint32_t pe = 0; pe < size; ++pe) out_of_line(put_header<wb_partition_header>)(&world_, header + me, &mine, pe);
-      world_.fence();
-      for (uint32_t pe = 0; pe < size; ++pe) {
-        if (pe != me) world_.signal_op(signal + me, p_.turn, signal::set, pe);
-      }
-      // The next step writes the list and the bitmaps again. What was claimed has arrived: its owners have answered.
-      world_.quiet();
+      // What was claimed has arrived: its owners have answered.
+      tell_all(world_, header, mine, signal, p_.turn);
     });
     await_all(world_, signal, p_.turn);
     auto sent = [&](uint32_t pe) {

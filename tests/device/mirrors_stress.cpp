@@ -13,31 +13,21 @@
 #include "../../kernels/graph/mirrors.cu"
 #include "../../kernels/graph/sssp_claims.cu"
 #include "check.h"
+#include "pes.h"
 
 using namespace warpbell;
 
 namespace {
 
-constexpr uint32_t blocks = warp::width == 32 ? 1 : 2;
-constexpr uint32_t threads = warp::width == 1 ? 1 : 2 * warp::width;
+using pes::line;
 
-struct alignas(128) line {
-  unsigned char bytes[128];
-};
-
-// The symmetric heap as the kernels use it, in whole lines so that everything in it is aligned.
-struct layout {
-  uint64_t area, header, signal, inbox, claim_signal, lines;
+// The symmetric heap as the kernels use it.
+struct layout : pes::places {
+  uint64_t area, header, signal, inbox, claim_signal;
 
   layout(uint32_t pes, uint64_t vertices, uint64_t capacity) {
-    uint64_t used = 0;
-    auto take = [&](uint64_t bytes) {
-      const uint64_t here = used;
-      used += (bytes + sizeof(line) - 1) / sizeof(line);
-      return here * sizeof(line);
-    };
     area = take(2 * vertices * 8), header = take(2 * pes * sizeof(wb_mirrors_header)), signal = take(pes * 8);
-    inbox = take(pes * capacity * 16), claim_signal = take(pes * 8), lines = used;
+    inbox = take(pes * capacity * 16), claim_signal = take(pes * 8);
   }
 };
 
@@ -107,22 +97,9 @@ struct fixture {
     s.claims.signal = reinterpret_cast<uint64_t*>(at + heap.claim_signal), s.claims.capacity = capacity;
   }
 
-  // Executes a kernel on all PEs; each block is a set of threads.
+  // Executes a kernel on all PEs.
   void run(const std::function<void(element&)>& kernel) {
-    std::vector<std::thread> all;
-    std::vector<std::function<void()>> bodies(pes);
-    std::vector<void*> parameters(pes);
-    const auto call = [](void* const* given) { (*static_cast<std::function<void()>*>(given[0]))(); };
-    for (uint32_t k = 0; k < pes; ++k) {
-      bodies[k] = [&kernel, e = &pe[k]] { kernel(*e); };
-      parameters[k] = &bodies[k];
-    }
-    for (uint32_t k = 0; k < pes; ++k) {
-      for (uint32_t b = 0; b < blocks; ++b) {
-        all.emplace_back([&, k, b] { cpu::run_block(call, &parameters[k], b, blocks, threads); });
-      }
-    }
-    for (auto& t : all) t.join();
+    pes::run(pes, [&](uint32_t k) { kernel(pe[k]); });
     for (const element& e : pe) CHECK(e.log.count == 0);
   }
 

@@ -11,6 +11,7 @@
 
 #include "../../kernels/graph/partitioned.cu"
 #include "check.h"
+#include "pes.h"
 
 using namespace warpbell;
 using graph::piece_edges;
@@ -18,31 +19,19 @@ using graph::piece_edges;
 namespace {
 
 constexpr uint64_t span = 1024;
-constexpr uint32_t blocks = warp::width == 32 ? 1 : 2;
-constexpr uint32_t threads = warp::width == 1 ? 1 : 2 * warp::width;
 using queue_item = graph::item<uint32_t>;
+using pes::line;
 
 template <class T> T* at(std::vector<T>& v) { return v.data(); }
 template <class T> T* at(T& v) { return &v; }
 
-struct alignas(128) line {
-  unsigned char bytes[128];
-};
-
-// The symmetric heap as the kernels use it, in whole lines so that everything in it is aligned.
-struct layout {
-  uint64_t depth, parent, inbox, frontier, header, inbox_signal, frontier_signal, lines;
+// The symmetric heap as the kernels use it.
+struct layout : pes::places {
+  uint64_t depth, parent, inbox, frontier, header, inbox_signal, frontier_signal;
 
   explicit layout(uint32_t pes) {
-    uint64_t used = 0;
-    auto take = [&](uint64_t bytes) {
-      const uint64_t here = used;
-      used += (bytes + sizeof(line) - 1) / sizeof(line);
-      return here * sizeof(line);
-    };
     depth = take(span * 4), parent = take(span * 4), inbox = take(pes * span * 8), frontier = take(2 * pes * span / 8);
     header = take(2 * pes * sizeof(wb_partition_header)), inbox_signal = take(pes * 8), frontier_signal = take(pes * 8);
-    lines = used;
   }
 };
 
@@ -124,23 +113,10 @@ struct fixture {
                                                                                                   p.skip = WB_GRAPH_HUBS;
   }
 
-  // Executes one step on all PEs; each block is a set of threads.
+  // Executes one step on all PEs.
   uint64_t run(uint32_t claims, const std::function<void(element&)>& kernel) {
-    std::vector<std::thread> all;
-    std::vector<std::function<void()>> bodies(pes);
-    std::vector<void*> parameters(pes);
-    const auto call = [](void* const* given) { (*static_cast<std::function<void()>*>(given[0]))(); };
-    for (uint32_t k = 0; k < pes; ++k) {
-      ++pe[k].p.turn, pe[k].p.claim_turn += claims;
-      bodies[k] = [&kernel, e = &pe[k]] { kernel(*e); };
-      parameters[k] = &bodies[k];
-    }
-    for (uint32_t k = 0; k < pes; ++k) {
-      for (uint32_t b = 0; b < blocks; ++b) {
-        all.emplace_back([&, k, b] { cpu::run_block(call, &parameters[k], b, blocks, threads); });
-      }
-    }
-    for (auto& t : all) t.join();
+    for (element& e : pe) ++e.p.turn, e.p.claim_turn += claims;
+    pes::run(pes, [&](uint32_t k) { kernel(pe[k]); });
     for (const element& e : pe) {
       CHECK(e.log.count == 0 && e.report.failed == 0);
       CHECK(memcmp(e.report.sum, pe[0].report.sum, sizeof e.report.sum) == 0);
