@@ -139,7 +139,7 @@ template <class Id> class partition {
       for (uint32_t i = 0; i < WB_GRAPH_SUMS; ++i) mine.sum[i] = order::load<order::relaxed>(&lists.sums->sum[i]);
       mine.put_bytes =
           order::load<order::relaxed>(&counters()->put_bytes) + (size - 1) * (words * sizeof(uint32_t) + sizeof mine + sizeof(uint64_t));
-      // What was claimed has arrived: its owners have answered.
+      // Claims have arrived: their owners have answered.
       tell_all(world_, header, mine, signal, p_.turn);
     });
     await_all(world_, signal, p_.turn);
