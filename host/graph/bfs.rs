@@ -2,106 +2,14 @@
 
 use super::edges::{EdgeStore, GraphError, GraphOnEngine, Lists};
 use super::launch::{Launcher, QueueOrder, ValueKind};
-use super::params::{
-    BFS_DEGREES as DEGREES, BFS_FOUND as FOUND, BFS_HUB_HITS as HUB_HITS, BFS_ITEMS as ITEMS, BFS_SCANNED as SCANNED,
-    Bfs as Parameters, GRAPH_HUBS, GRAPH_PIECE_EDGES, GraphReport as Report,
-};
+use super::levels::{self, BfsOptions, LevelReport, Sizes, Steps, Sums, UNREACHED};
+use super::params::{BFS_ITEMS as ITEMS, Bfs as Parameters, GRAPH_HUBS};
 use super::paths::path_to;
 use super::vertex_values::VertexValues;
 use crate::args;
 use crate::memory::{Place, Region};
-use crate::setters::setters;
 use crate::storage::Stats;
-use std::fmt;
 use std::time::{Duration, Instant};
-
-/// Depth of a vertex that the search did not reach.
-pub const UNREACHED: u32 = u32::MAX;
-
-/// Direction in which a level was searched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// From each vertex of the frontier along its edges.
-    TopDown,
-    /// From each unreached vertex back to the frontier.
-    BottomUp,
-    /// First from unreached vertices to their hub neighbours in memory, then from the frontier for the remaining
-    /// vertices.
-    Both,
-}
-
-impl fmt::Display for Direction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::TopDown => "top-down",
-            Self::BottomUp => "bottom-up",
-            Self::Both => "both",
-        })
-    }
-}
-
-/// Options of a search.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct BfsOptions {
-    /// True to record parents as well as depths.
-    pub parents: bool,
-    /// A level goes bottom-up if the frontier's edges exceed the unexplored edges divided by `alpha`. 0 always stays
-    /// top-down. GAP uses 15. The default here is larger, since most vertices find their parent among the hub
-    /// neighbours, which makes bottom-up steps cheaper.
-    pub alpha: u64,
-    /// The search goes top-down again if the frontier shrinks and is at most the vertices divided by `beta` (GAP: 18).
-    /// It must also be smaller than the number of unreached vertices, which would otherwise read fewer lists than the
-    /// frontier.
-    pub beta: u64,
-    /// True to record the bytes that each level reads from storage. This copies the counters from the engine's memory
-    /// once per level.
-    pub trace_io: bool,
-    /// Vertex that ends the search: the last level is the one that reaches this vertex. Vertices further away stay
-    /// unreached.
-    pub target: Option<u64>,
-    /// Largest depth. Vertices further away stay unreached.
-    pub max_depth: Option<u32>,
-}
-
-setters!(BfsOptions {
-    parents: bool,
-    alpha: u64,
-    beta: u64,
-    trace_io: bool,
-    target: Option<u64>,
-    max_depth: Option<u32>,
-});
-
-impl Default for BfsOptions {
-    fn default() -> Self {
-        Self { parents: true, alpha: 40, beta: 18, trace_io: false, target: None, max_depth: None }
-    }
-}
-
-/// Report of one level of a search.
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct LevelReport {
-    /// Depth of the vertices that the level found.
-    pub level: u32,
-    /// Direction of the search.
-    pub direction: Direction,
-    /// Vertices of the frontier from which the level started.
-    pub frontier: u64,
-    /// Vertices found.
-    pub found: u64,
-    /// Edges inspected.
-    pub scanned: u64,
-    /// Vertices found without reading an edge, since one of the hub neighbours kept in memory was in the frontier.
-    pub hub_hits: u64,
-    /// Bytes read from storage; `None` unless [`BfsOptions::trace_io`] is set and the edges are on storage.
-    pub read_bytes: Option<u64>,
-    /// Bytes that PEs put to each other, or `None` for a search of one PE.
-    pub put_bytes: Option<u64>,
-    /// Wall-clock time.
-    pub elapsed: Duration,
-}
 
 /// Result of a search.
 #[derive(Clone, Debug)]
@@ -319,148 +227,133 @@ impl Bfs {
 
     fn search(&self, source: u64) -> Result<(Vec<LevelReport>, u64), GraphError> {
         let graph = &self.graph;
-        let ids = graph.id_suffix();
         let outward = &graph.out;
         let inward = if graph.directed { graph.inward.as_ref() } else { Some(outward) };
-        let seen = [self.seen[0].address(), self.seen[1].address()];
-        let queue = [self.queue[0].address(), self.queue[1].address()];
-        let forward = self.parameters(outward, source);
-        let backward = inward.map(|lists| self.parameters(lists, source));
-
-        let (mut now, mut turn) = (0, 0);
-        let start = Parameters { seen: seen[0], queue_next: queue[0], ..forward };
-        // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
-        // shares them.
-        let first = unsafe { self.launcher.step(&format!("wb_bfs_start_{ids}"), args!(start)) }?;
-        let (mut items, mut degrees, mut frontier) = (first.sum[ITEMS], first.sum[DEGREES], 1);
-        let (mut unexplored, mut reached, mut bottom_up) = (graph.arcs, 1, false);
-        let mut levels = Vec::new();
-        for level in 1..=self.options.max_depth.unwrap_or(UNREACHED - 1) {
-            if self.has_reached_target()? {
-                break;
-            }
-            let before = if self.options.trace_io { graph.stats()? } else { None };
-            let started = Instant::now();
-            let queued = !bottom_up;
-            if !bottom_up {
-                if items == 0 {
-                    break;
-                }
-                bottom_up = backward.is_some() && self.options.alpha != 0 && degrees > unexplored / self.options.alpha;
-                unexplored = unexplored.saturating_sub(degrees);
-            }
-            let (direction, report) = match (bottom_up, inward, backward) {
-                (true, Some(lists), Some(backward)) => {
-                    let p =
-                        Parameters { seen: seen[now], seen_next: seen[1 - now], open: seen[now], level, ..backward };
-                    now = 1 - now;
-                    if queued && graph.is_stored() {
-                        let frontier = Parameters {
-                            seen: seen[now],
-                            queue: queue[turn],
-                            queue_next: queue[1 - turn],
-                            items,
-                            level,
-                            ..forward
-                        };
-                        self.first_bottom_up(p, frontier, lists, outward, items + degrees / GRAPH_PIECE_EDGES)?
-                    } else {
-                        (Direction::BottomUp, self.over(lists, "wb_bfs_bottom_up", p)?)
-                    }
-                }
-                _ => {
-                    if self.order.apply(&self.launcher, ids, &outward.offset, [queue[turn], queue[1 - turn]], items)? {
-                        turn = 1 - turn;
-                    }
-                    let (from, to) = (queue[turn], queue[1 - turn]);
-                    let p = Parameters { seen: seen[now], queue: from, queue_next: to, items, level, ..forward };
-                    turn = 1 - turn;
-                    let report = self.over(outward, "wb_bfs_top_down", p)?;
-                    (items, degrees) = (report.sum[ITEMS], report.sum[DEGREES]);
-                    (Direction::TopDown, report)
-                }
-            };
-            let found = report.sum[FOUND];
-            reached += found;
-            let small = found < frontier && found <= graph.vertices / self.options.beta.max(1);
-            if bottom_up && found != 0 && small && found < graph.connected.saturating_sub(reached) {
-                // The frontier is small again, also compared with the unreached vertices that a bottom-up step would
-                // inspect. The next step is top-down and needs a queue.
-                let p = Parameters { seen: seen[now], seen_next: seen[1 - now], queue_next: queue[turn], ..forward };
-                // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or
-                // `self` shares them.
-                let report = unsafe { self.launcher.step(&format!("wb_bfs_collect_{ids}"), args!(p)) }?;
-                (items, degrees, bottom_up) = (report.sum[ITEMS], report.sum[DEGREES], false);
-            }
-            let elapsed = started.elapsed();
-            let read_bytes = graph.stats_since(before)?.map(|io| io.read_bytes);
-            levels.push(LevelReport {
-                level,
-                direction,
-                frontier,
-                found,
-                scanned: report.sum[SCANNED],
-                hub_hits: report.sum[HUB_HITS],
-                read_bytes,
-                put_bytes: None,
-                elapsed,
-            });
-            frontier = found;
-            if found == 0 {
-                break;
-            }
-        }
-        Ok((levels, reached))
-    }
-
-    fn has_reached_target(&self) -> Result<bool, GraphError> {
-        let Some(v) = self.options.target else { return Ok(false) };
-        let at = self.graph.inside(v) as usize * size_of::<u32>();
-        Ok(self.depth.inside().get::<u32>(at)? != UNREACHED)
-    }
-
-    /// Does the first bottom-up step after top-down ones, for edges that are read in pages. It first uses the hub
-    /// neighbours in memory. The number of vertices that remain then decides between two ways. One reads the lists of
-    /// these vertices; the other reads the frontier's lists, which are about `pages` pages. Neither reads a page twice,
-    /// as both go through the lists in order.
-    fn first_bottom_up(
-        &self,
-        p: Parameters,
-        frontier: Parameters,
-        inward: &Lists,
-        outward: &Lists,
-        pages: u64,
-    ) -> Result<(Direction, Report), GraphError> {
-        // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
-        // shares them.
-        let by_hubs = unsafe { self.launcher.step(&format!("wb_bfs_by_hubs_{}", self.graph.id_suffix()), args!(p)) }?;
-        let left = by_hubs.sum[ITEMS];
-        let at_most = |lists: &Lists| lists.edges.as_ref().and_then(EdgeStore::pages).unwrap_or(u64::MAX);
-        let (direction, mut report) = if left == 0 {
-            return Ok((Direction::BottomUp, by_hubs));
-        } else if left.min(at_most(inward)) <= pages.min(at_most(outward)) {
-            (Direction::BottomUp, self.over(inward, "wb_bfs_bottom_up", Parameters { open: p.seen_next, ..p })?)
-        } else {
-            let (ids, queues) = (self.graph.id_suffix(), [frontier.queue, frontier.queue_next]);
-            let ordered = self.order.apply(&self.launcher, ids, &outward.offset, queues, frontier.items)?;
-            let [queue_next, queue] = if ordered { queues } else { [queues[1], queues[0]] };
-            let frontier = Parameters { queue, queue_next, ..frontier };
-            (Direction::Both, self.over(outward, "wb_bfs_top_down", frontier)?)
+        let pages = |lists: Option<&Lists>| {
+            lists.and_then(|lists| lists.edges.as_ref()).and_then(EdgeStore::pages).unwrap_or(u64::MAX)
         };
-        report.sum[FOUND] += by_hubs.sum[FOUND];
-        report.sum[HUB_HITS] += by_hubs.sum[HUB_HITS];
-        Ok((direction, report))
+        let sizes = Sizes {
+            vertices: graph.vertices,
+            arcs: graph.arcs,
+            connected: graph.connected,
+            inward: inward.is_some(),
+            pages: graph.is_stored().then(|| [pages(Some(outward)), pages(inward)]),
+        };
+        let mut steps = OnePe {
+            on: self,
+            outward,
+            inward: inward.unwrap_or(outward),
+            forward: self.parameters(outward, source),
+            backward: self.parameters(inward.unwrap_or(outward), source),
+            now: 0,
+            turn: 0,
+            items: 0,
+        };
+        levels::search(&mut steps, &self.options, sizes)
     }
 
     /// Runs a step that reads edges.
-    fn over(&self, lists: &Lists, kernel: &str, p: Parameters) -> Result<Report, GraphError> {
+    fn over(&self, lists: &Lists, kernel: &str, p: Parameters) -> Result<Sums, GraphError> {
         let Some(edges) = &lists.edges else {
             return Err(GraphError::NotPlaced { missing: "neighbour lists", algorithm: "breadth-first search" });
         };
+        let kernel = format!("{kernel}_{}_{}", edges.source(), self.graph.id_suffix());
         // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
         // shares them.
-        unsafe {
-            self.launcher.step(&format!("{kernel}_{}_{}", edges.source(), self.graph.id_suffix()), args!(p, edges))
+        Ok(unsafe { self.launcher.step(&kernel, args!(p, edges)) }?.sum)
+    }
+
+    /// Runs a step that reads no edges.
+    fn step(&self, kernel: &str, p: Parameters) -> Result<Sums, GraphError> {
+        // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
+        // shares them.
+        Ok(unsafe { self.launcher.step(&format!("{kernel}_{}", self.graph.id_suffix()), args!(p)) }?.sum)
+    }
+}
+
+/// Steps of a search on one PE.
+struct OnePe<'a> {
+    on: &'a Bfs,
+    outward: &'a Lists,
+    /// Lists for bottom-up steps.
+    inward: &'a Lists,
+    forward: Parameters,
+    backward: Parameters,
+    /// Index of the bitmap of seen vertices.
+    now: usize,
+    /// Index of the queue to expand, and its length.
+    turn: usize,
+    items: u64,
+}
+
+impl OnePe<'_> {
+    fn seen(&self) -> [u64; 2] {
+        [self.on.seen[self.now].address(), self.on.seen[1 - self.now].address()]
+    }
+
+    fn queues(&self) -> [u64; 2] {
+        [self.on.queue[self.turn].address(), self.on.queue[1 - self.turn].address()]
+    }
+}
+
+impl Steps for OnePe<'_> {
+    const HUBS_END_A_LEVEL: bool = true;
+
+    fn start(&mut self) -> Result<Sums, GraphError> {
+        let p = Parameters { seen: self.seen()[0], queue_next: self.queues()[0], ..self.forward };
+        let sums = self.on.step("wb_bfs_start", p)?;
+        self.items = sums[ITEMS];
+        Ok(sums)
+    }
+
+    fn top_down(&mut self, level: u32, _: bool) -> Result<Sums, GraphError> {
+        let (on, ids) = (self.on, self.on.graph.id_suffix());
+        if on.order.apply(&on.launcher, ids, &self.outward.offset, self.queues(), self.items)? {
+            self.turn = 1 - self.turn;
         }
+        let [queue, queue_next] = self.queues();
+        let p = Parameters { seen: self.seen()[0], queue, queue_next, items: self.items, level, ..self.forward };
+        let sums = on.over(self.outward, "wb_bfs_top_down", p)?;
+        self.turn = 1 - self.turn;
+        self.items = sums[ITEMS];
+        Ok(sums)
+    }
+
+    fn bottom_up(&mut self, level: u32, resumes: bool) -> Result<Sums, GraphError> {
+        // The step by hubs has found vertices that are in the next bitmap already.
+        if !resumes {
+            self.now = 1 - self.now;
+        }
+        let [seen_next, seen] = self.seen();
+        let open = if resumes { seen_next } else { seen };
+        let p = Parameters { seen, seen_next, open, level, ..self.backward };
+        self.on.over(self.inward, "wb_bfs_bottom_up", p)
+    }
+
+    fn by_hubs(&mut self, level: u32) -> Result<Sums, GraphError> {
+        self.now = 1 - self.now;
+        let [seen_next, seen] = self.seen();
+        self.on.step("wb_bfs_by_hubs", Parameters { seen, seen_next, open: seen, level, ..self.backward })
+    }
+
+    fn collect(&mut self, _: u32) -> Result<Sums, GraphError> {
+        let ([seen, seen_next], queue_next) = (self.seen(), self.queues()[0]);
+        let sums = self.on.step("wb_bfs_collect", Parameters { seen, seen_next, queue_next, ..self.forward })?;
+        self.items = sums[ITEMS];
+        Ok(sums)
+    }
+
+    fn has_reached_target(&self) -> Result<bool, GraphError> {
+        let Some(v) = self.on.options.target else { return Ok(false) };
+        let at = self.on.graph.inside(v) as usize * size_of::<u32>();
+        Ok(self.on.depth.inside().get::<u32>(at)? != UNREACHED)
+    }
+
+    fn graph(&self) -> &GraphOnEngine {
+        &self.on.graph
+    }
+
+    fn put_bytes(&self) -> Option<u64> {
+        None
     }
 }

@@ -1,7 +1,7 @@
 //! A graph with its identifiers, as programs hold it: one handle for all algorithms.
 
 use super::betweenness::{Betweenness, BetweennessOnEngine, BetweennessResult};
-use super::bfs::{Bfs, BfsOnEngine, BfsOptions, BfsResult};
+use super::bfs::{Bfs, BfsOnEngine, BfsResult};
 use super::cdlp::{Cdlp, CdlpOnEngine, CdlpOptions, CdlpResult};
 use super::clustering::{Clustering, ClusteringOnEngine, ClusteringResult};
 use super::components::{Components, ComponentsOnEngine, ComponentsOptions, ComponentsResult};
@@ -12,6 +12,7 @@ use super::hub;
 use super::ids::Ids;
 use super::import::{LoadOptions, Progress, Stage};
 use super::input::Input;
+use super::levels::BfsOptions;
 use super::multi_bfs::{MultiBfs, MultiBfsOnEngine, MultiBfsOptions, MultiBfsResult};
 use super::pagerank::{PageRank, PageRankOnEngine, PageRankOptions, PageRankResult};
 use super::shape::GraphShape;

@@ -60,6 +60,7 @@ mod external;
 mod failure;
 mod handle;
 mod launch;
+mod levels;
 #[cfg_attr(not(feature = "shmem"), path = "alone.rs")]
 mod mirrors;
 mod multi_bfs;
@@ -83,12 +84,13 @@ mod triangles;
 mod vertex_values;
 
 pub use betweenness::{Betweenness, BetweennessOnEngine, BetweennessResult, BrandesReport, betweenness};
-pub use bfs::{Bfs, BfsOnEngine, BfsOptions, BfsResult, Direction, LevelReport, UNREACHED, bfs};
+pub use bfs::{Bfs, BfsOnEngine, BfsResult, bfs};
 pub use cdlp::{Cdlp, CdlpOnEngine, CdlpOptions, CdlpResult, PropagationReport, cdlp};
 pub use clustering::{Clustering, ClusteringOnEngine, ClusteringResult, clustering};
 pub use components::{Components, ComponentsOnEngine, ComponentsOptions, ComponentsResult, PhaseReport, components};
 pub use cores::{CoreReport, Cores, CoresOnEngine, CoresResult, cores};
 pub use edges::{GraphError, GraphOnEngine, Placement, PlacementOptions};
+pub use levels::{BfsOptions, Direction, LevelReport, UNREACHED};
 internal!(edges::DEFAULT_LAUNCH_LIMIT);
 pub use handle::Graph;
 pub use multi_bfs::{MOST_SEARCHES, MultiBfs, MultiBfsOnEngine, MultiBfsOptions, MultiBfsResult};

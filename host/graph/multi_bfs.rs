@@ -1,8 +1,8 @@
 //! Several breadth-first searches at once, which share their scans of the edges.
 
-use super::bfs::{Direction, LevelReport, UNREACHED};
 use super::edges::{EdgeStore, GraphError, GraphOnEngine};
 use super::launch::{Launcher, ValueKind};
+use super::levels::{Direction, LevelReport, UNREACHED};
 use super::parallel;
 use super::params::{
     BFS_FOUND as FOUND, BFS_ITEMS as ITEMS, BFS_SCANNED as SCANNED, Bfs as Step, GRAPH_HUBS, GraphReport as Report,

@@ -16,7 +16,7 @@ const LARGEST_KERNELS: [&str; 2] = ["wb_partition_top_down", "wb_partition_botto
 
 /// Launcher of steps, which run one after another and report the sums of all PEs.
 #[derive(Debug)]
-pub(super) struct Steps {
+pub(super) struct Launches {
     engine: Engine,
     world: World,
     grid: Grid,
@@ -28,7 +28,7 @@ pub(super) struct Steps {
     claim_turn: u64,
 }
 
-impl Steps {
+impl Launches {
     /// Prepares the launches. Collective. `edges` is the part of a kernel's name that tells where the edges are.
     pub(super) fn new(world: &World, graph: &GraphOnEngine, edges: &str) -> Result<Self, GraphError> {
         let engine = &graph.engine;

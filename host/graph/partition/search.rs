@@ -1,15 +1,13 @@
-//! Breadth-first search over a partitioned graph. Every PE makes the same decisions as `bfs.rs`.
+//! Breadth-first search over a partitioned graph. Every PE takes the levels of `levels.rs`, as a search of one PE does.
 
-use super::launch::{Steps, list_limit, longest_list};
+use super::launch::{Launches, list_limit, longest_list};
 use super::memory::{PeMemory, Shared};
 use super::plan::{Assignment, Part, PartitionPlan};
-use crate::graph::edges::{GraphError, GraphOnEngine, Lists, Placement, PlacementOptions};
+use crate::graph::edges::{EdgeStore, GraphError, GraphOnEngine, Lists, Placement, PlacementOptions};
 use crate::graph::launch::{Launcher, QueueOrder};
-use crate::graph::params::{
-    BFS_DEGREES as DEGREES, BFS_FOUND as FOUND, BFS_HUB_HITS as HUB_HITS, BFS_ITEMS as ITEMS, BFS_SCANNED as SCANNED,
-    GRAPH_HUBS, GRAPH_PIECE_EDGES, Partition as Parameters, PartitionReport as Report,
-};
-use crate::graph::{BfsOptions, BfsResult, Direction, LevelReport, UNREACHED};
+use crate::graph::levels::{self, Sizes, Steps, Sums};
+use crate::graph::params::{GRAPH_HUBS, Partition as Parameters, PartitionReport as Report};
+use crate::graph::{BfsOptions, BfsResult, LevelReport, UNREACHED};
 use crate::setters::setters;
 use crate::shmem::World;
 use crate::storage::Stats;
@@ -112,7 +110,8 @@ pub struct PartitionedBfs {
     graph: PartitionedGraph,
     options: BfsOptions,
     list_limit: u64,
-    steps: Steps,
+    sizes: Sizes,
+    steps: Launches,
     launcher: Launcher,
     order: QueueOrder,
     shared: Shared,
@@ -140,7 +139,14 @@ impl PartitionedBfs {
             graph: graph.clone(),
             options: options.search.clone(),
             list_limit,
-            steps: Steps::new(world, part, edges.source())?,
+            sizes: Sizes {
+                vertices: whole.vertices,
+                arcs: whole.arcs,
+                connected: whole.connected,
+                inward: inward(part).is_some(),
+                pages: all_pages(world, part)?,
+            },
+            steps: Launches::new(world, part, edges.source())?,
             launcher: Launcher::across(part, "wb_partition_")?,
             order: QueueOrder::new(part, edges)?,
             shared: Shared::new(world, whole, options.search.parents)?,
@@ -170,10 +176,11 @@ impl PartitionedBfs {
         let before = graph.part.stats()?;
         self.failed = true;
         let started = Instant::now();
+        let (options, sizes) = (self.options.clone(), self.sizes);
         let mut search = Search::new(self, &graph, graph.assignment.slot(source));
-        search.run()?;
+        let (levels, reached) = levels::search(&mut search, &options, sizes)?;
         let elapsed = started.elapsed();
-        let (levels, reached, put_bytes) = (search.levels, search.reached, search.put_bytes);
+        let put_bytes = search.put_bytes;
         let io = self.sum(graph.part.stats_since(before)?)?;
         self.failed = false;
         Ok(PartitionedBfsResult { levels, reached, elapsed, io, put_bytes })
@@ -237,13 +244,11 @@ fn not_placed() -> GraphError {
     GraphError::NotPlaced { missing: "neighbour lists", algorithm: "breadth-first search" }
 }
 
-/// State of one search. Every PE sees the same sums, and so makes the same decisions. Each PE has its own queues.
+/// Steps of one search. Every PE sees the same sums, and so makes the same decisions. Each PE has its own queues.
 struct Search<'s, 'g> {
     on: &'s mut PartitionedBfs,
     graph: &'g PartitionedGraph,
     common: Parameters,
-    levels: Vec<LevelReport>,
-    reached: u64,
     put_bytes: u64,
     /// Index of the next queue to expand, and the number of this PE's items in it.
     turn: usize,
@@ -257,7 +262,7 @@ impl<'s, 'g> Search<'s, 'g> {
             list_limit: on.list_limit,
             ..on.steps.parameters(&graph.assignment.whole, &on.own, &on.shared, source)
         };
-        Self { on, graph, common, levels: Vec::new(), reached: 1, put_bytes: 0, turn: 0, own_items: 0 }
+        Self { on, graph, common, put_bytes: 0, turn: 0, own_items: 0 }
     }
 
     /// Returns the lists by which frontiers are expanded.
@@ -267,8 +272,7 @@ impl<'s, 'g> Search<'s, 'g> {
 
     /// Returns the lists by which unreached vertices look for the frontier, if they are placed.
     fn inward(&self) -> Option<&'g Lists> {
-        let part = &self.graph.part;
-        if part.directed { part.inward.as_ref() } else { Some(&part.out) }
+        inward(&self.graph.part)
     }
 
     fn parameters(&self, lists: &Lists, level: u32) -> Parameters {
@@ -279,126 +283,6 @@ impl<'s, 'g> Search<'s, 'g> {
             level,
             ..self.common
         }
-    }
-
-    fn run(&mut self) -> Result<(), GraphError> {
-        let whole = self.graph.assignment.whole;
-        let (alpha, beta) = (self.on.options.alpha, self.on.options.beta.max(1));
-        let queue = self.on.own.queue[0].address();
-        let start = self.step("start", Parameters { queue_next: queue, ..self.parameters(self.outward(), 0) })?;
-        self.own_items = start.own_items;
-        let (mut items, mut degrees, mut frontier) = (start.sum[ITEMS], start.sum[DEGREES], 1);
-        let (mut unexplored, mut bottom_up) = (whole.arcs, false);
-        for level in 1..=self.on.options.max_depth.unwrap_or(UNREACHED - 1) {
-            if self.has_reached_target()? {
-                break;
-            }
-            let before = if self.on.options.trace_io { self.graph.part.stats()? } else { None };
-            let (started, put_before) = (Instant::now(), self.put_bytes);
-            let queued = !bottom_up;
-            if !bottom_up {
-                if items == 0 {
-                    break;
-                }
-                bottom_up = self.inward().is_some() && alpha != 0 && degrees > unexplored / alpha;
-                unexplored = unexplored.saturating_sub(degrees);
-            }
-            let (direction, report) = match (bottom_up, self.inward()) {
-                (true, Some(inward)) => {
-                    if queued && self.graph.part.is_stored() {
-                        self.first_bottom_up(inward, level, items + degrees / GRAPH_PIECE_EDGES)?
-                    } else {
-                        (Direction::BottomUp, self.bottom_up(inward, level, false)?)
-                    }
-                }
-                _ => {
-                    let report = self.top_down(level, false)?;
-                    (items, degrees) = (report.sum[ITEMS], report.sum[DEGREES]);
-                    (Direction::TopDown, report)
-                }
-            };
-            let found = report.sum[FOUND];
-            self.reached += found;
-            let small = found < frontier && found <= whole.vertices / beta;
-            if bottom_up && found != 0 && small && found < whole.connected.saturating_sub(self.reached) {
-                let queue_next = self.on.own.queue[self.turn].address();
-                let p = Parameters { queue_next, ..self.parameters(self.outward(), level) };
-                let report = self.step("collect", p)?;
-                self.own_items = report.own_items;
-                (items, degrees, bottom_up) = (report.sum[ITEMS], report.sum[DEGREES], false);
-            }
-            let elapsed = started.elapsed();
-            self.levels.push(LevelReport {
-                level,
-                direction,
-                frontier,
-                found,
-                scanned: report.sum[SCANNED],
-                hub_hits: report.sum[HUB_HITS],
-                read_bytes: self.graph.part.stats_since(before)?.map(|io| io.read_bytes),
-                put_bytes: Some(self.put_bytes - put_before),
-                elapsed,
-            });
-            frontier = found;
-            if found == 0 {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns true on all PEs if the owner of the target has reached it. Collective if there is a target.
-    fn has_reached_target(&self) -> Result<bool, GraphError> {
-        let Some(target) = self.on.options.target else { return Ok(false) };
-        let world = &self.graph.world;
-        let (pe, own) = self.graph.assignment.place(target);
-        let reached = pe == world.my_pe() && self.on.shared.depth.get(own as usize, 1, pe)? != [UNREACHED];
-        Ok(world.allgather(if reached { b"reached" } else { b"" })?.iter().any(|word| !word.is_empty()))
-    }
-
-    fn top_down(&mut self, level: u32, resume: bool) -> Result<Report, GraphError> {
-        let lists = self.outward();
-        let on = &*self.on;
-        let queue = [on.own.queue[self.turn].address(), on.own.queue[1 - self.turn].address()];
-        let ids = self.graph.part.id_suffix();
-        if on.order.apply(&on.launcher, ids, &lists.offset, queue, self.own_items)? {
-            self.turn = 1 - self.turn;
-        }
-        let [from, to] = [self.turn, 1 - self.turn].map(|i| self.on.own.queue[i].address());
-        let p = Parameters {
-            queue: from,
-            queue_next: to,
-            items: self.own_items,
-            resume: resume.into(),
-            ..self.parameters(lists, level)
-        };
-        let report = self.over(lists, "top_down", p)?;
-        self.turn = 1 - self.turn;
-        self.own_items = report.own_items;
-        Ok(report)
-    }
-
-    fn bottom_up(&mut self, inward: &'g Lists, level: u32, resume: bool) -> Result<Report, GraphError> {
-        let p = Parameters { resume: resume.into(), ..self.parameters(inward, level) };
-        self.over(inward, "bottom_up", p)
-    }
-
-    /// Does the first bottom-up step after top-down ones, for edges that are read in pages: see `Bfs::first_bottom_up`.
-    fn first_bottom_up(
-        &mut self,
-        inward: &'g Lists,
-        level: u32,
-        pages: u64,
-    ) -> Result<(Direction, Report), GraphError> {
-        let by_hubs = self.step("by_hubs", self.parameters(inward, level))?;
-        let (direction, mut report) = if by_hubs.sum[ITEMS] <= pages {
-            (Direction::BottomUp, self.bottom_up(inward, level, true)?)
-        } else {
-            (Direction::Both, self.top_down(level, true)?)
-        };
-        report.sum[FOUND] += by_hubs.sum[FOUND];
-        report.sum[HUB_HITS] += by_hubs.sum[HUB_HITS];
-        Ok((direction, report))
     }
 
     /// Runs a step that reads edges.
@@ -422,4 +306,88 @@ impl<'s, 'g> Search<'s, 'g> {
         self.put_bytes += report.put_bytes;
         Ok(report)
     }
+}
+
+impl Steps for Search<'_, '_> {
+    const HUBS_END_A_LEVEL: bool = false;
+
+    fn start(&mut self) -> Result<Sums, GraphError> {
+        let queue_next = self.on.own.queue[0].address();
+        let report = self.step("start", Parameters { queue_next, ..self.parameters(self.outward(), 0) })?;
+        self.own_items = report.own_items;
+        Ok(report.sum)
+    }
+
+    fn top_down(&mut self, level: u32, resumes: bool) -> Result<Sums, GraphError> {
+        let lists = self.outward();
+        let on = &*self.on;
+        let queue = [on.own.queue[self.turn].address(), on.own.queue[1 - self.turn].address()];
+        let ids = self.graph.part.id_suffix();
+        if on.order.apply(&on.launcher, ids, &lists.offset, queue, self.own_items)? {
+            self.turn = 1 - self.turn;
+        }
+        let [from, to] = [self.turn, 1 - self.turn].map(|i| self.on.own.queue[i].address());
+        let p = Parameters {
+            queue: from,
+            queue_next: to,
+            items: self.own_items,
+            resume: resumes.into(),
+            ..self.parameters(lists, level)
+        };
+        let report = self.over(lists, "top_down", p)?;
+        self.turn = 1 - self.turn;
+        self.own_items = report.own_items;
+        Ok(report.sum)
+    }
+
+    fn bottom_up(&mut self, level: u32, resumes: bool) -> Result<Sums, GraphError> {
+        let Some(inward) = self.inward() else { return Err(not_placed()) };
+        let p = Parameters { resume: resumes.into(), ..self.parameters(inward, level) };
+        Ok(self.over(inward, "bottom_up", p)?.sum)
+    }
+
+    fn by_hubs(&mut self, level: u32) -> Result<Sums, GraphError> {
+        let Some(inward) = self.inward() else { return Err(not_placed()) };
+        Ok(self.step("by_hubs", self.parameters(inward, level))?.sum)
+    }
+
+    fn collect(&mut self, level: u32) -> Result<Sums, GraphError> {
+        let queue_next = self.on.own.queue[self.turn].address();
+        let report = self.step("collect", Parameters { queue_next, ..self.parameters(self.outward(), level) })?;
+        self.own_items = report.own_items;
+        Ok(report.sum)
+    }
+
+    /// Returns true on all PEs if the owner of the target has reached it. Collective if there is a target.
+    fn has_reached_target(&self) -> Result<bool, GraphError> {
+        let Some(target) = self.on.options.target else { return Ok(false) };
+        let world = &self.graph.world;
+        let (pe, own) = self.graph.assignment.place(target);
+        let reached = pe == world.my_pe() && self.on.shared.depth.get(own as usize, 1, pe)? != [UNREACHED];
+        Ok(world.allgather(if reached { b"reached" } else { b"" })?.iter().any(|word| !word.is_empty()))
+    }
+
+    fn graph(&self) -> &GraphOnEngine {
+        &self.graph.part
+    }
+
+    fn put_bytes(&self) -> Option<u64> {
+        Some(self.put_bytes)
+    }
+}
+
+/// Returns the lists by which unreached vertices look for the frontier, if they are placed.
+fn inward(part: &GraphOnEngine) -> Option<&Lists> {
+    if part.directed { part.inward.as_ref() } else { Some(&part.out) }
+}
+
+/// Returns the pages of the out-lists and of the lists for bottom-up steps on all PEs, if edges are read in pages.
+/// Collective.
+fn all_pages(world: &World, part: &GraphOnEngine) -> Result<Option<[u64; 2]>, GraphError> {
+    let of = |lists: Option<&Lists>| lists.and_then(|l| l.edges.as_ref()).and_then(EdgeStore::pages);
+    let own = [of(Some(&part.out)), of(inward(part))].map(|pages| pages.unwrap_or_default());
+    let all = world.allgather(bytemuck::cast_slice(&own))?;
+    let pages = all.iter().filter_map(|bytes| bytemuck::try_pod_read_unaligned::<[u64; 2]>(bytes).ok());
+    let sums = pages.fold([0u64; 2], |sums, own| [sums[0] + own[0], sums[1] + own[1]]);
+    Ok(part.is_stored().then_some(sums))
 }
