@@ -56,7 +56,7 @@ fn begins_list(first: u64, offsets: &[u64]) -> bool {
 
 /// Decodes the block that begins with arc `first`, and appends its arcs: neighbours, and the bits of their weights or 0.
 /// `offsets` are those of the whole graph. What the block says about the arc in front of it is believed
-/// ([`check_continuation`]), so that blocks can be decoded in any order.
+/// (`check_continuation`), so that blocks can be decoded in any order.
 ///
 /// # Errors
 /// A [`Damage`], with no arc appended that does not exist. Of all words, only those that the encoder writes are accepted.
