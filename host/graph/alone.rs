@@ -3,6 +3,7 @@
 use super::edges::{GraphError, GraphOnEngine};
 use super::params::{Claims as ClaimParameters, GraphReport as Report};
 use crate::engine::Args;
+use crate::memory::Region;
 
 /// Kind of a union of what PEs have found.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +31,7 @@ impl Mirrors {
         Ok(None)
     }
 
-    pub(super) fn end(&self, _: &Report, _: u64, _: Option<(u64, usize)>) -> Result<Report, GraphError> {
+    pub(super) fn end(&self, _: &Report, _: u64, _: Option<(&Region, usize)>) -> Result<Report, GraphError> {
         match *self {}
     }
 
@@ -38,7 +39,7 @@ impl Mirrors {
         match *self {}
     }
 
-    pub(super) fn unite(&self, _: Union, _: (u64, usize)) -> Result<(), GraphError> {
+    pub(super) fn unite(&self, _: Union, _: (&Region, usize)) -> Result<(), GraphError> {
         match *self {}
     }
 

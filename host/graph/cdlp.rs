@@ -253,7 +253,7 @@ impl Cdlp {
             label_bits: self.label_bits,
             backward: 0,
         };
-        let labels = Values { address: self.label.address(), bytes: graph.id_bytes() };
+        let labels = Values { region: self.label.inside(), bytes: graph.id_bytes() };
         let ids = graph.id_suffix();
         // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self`
         // shares them.

@@ -287,7 +287,7 @@ impl Components {
     /// Points every vertex at its root, and returns the number of roots. All PEs then have the trees of all.
     fn unite(&self, p: Parameters) -> Result<u64, GraphError> {
         let roots = self.compress(p)?;
-        let labels = Values { address: p.label, bytes: self.graph.id_bytes() };
+        let labels = Values { region: self.label.inside(), bytes: self.graph.id_bytes() };
         if self.launcher.unite(Union::Trees, labels)? { self.compress(p) } else { Ok(roots) }
     }
 

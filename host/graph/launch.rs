@@ -53,9 +53,9 @@ pub(super) struct Launcher {
 
 /// Values of all vertices. Steps send those of own vertices to the other PEs of a distributed graph.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Values {
-    /// Address of the first value.
-    pub address: u64,
+pub(super) struct Values<'a> {
+    /// Memory of the values.
+    pub region: &'a Region,
     /// Bytes of a value: 4 or 8.
     pub bytes: usize,
 }
@@ -158,15 +158,15 @@ impl Launcher {
 impl Launcher {
     /// Adds up the sums of a step on all PEs. Those in the bitmap `reals` are doubles. All PEs then have the values that each of
     /// them computed for its own vertices.
-    pub(super) fn end(&self, own: Report, reals: u64, values: Option<Values>) -> Result<Report, GraphError> {
+    pub(super) fn end(&self, own: Report, reals: u64, values: Option<Values<'_>>) -> Result<Report, GraphError> {
         match &self.mirrors {
-            Some(mirrors) => mirrors.end(&own, reals, values.map(|v| (v.address, v.bytes))),
+            Some(mirrors) => mirrors.end(&own, reals, values.map(|v| (v.region, v.bytes))),
             None => Ok(own),
         }
     }
 
     /// Sends the values of own vertices to all PEs.
-    pub(super) fn share(&self, values: Values) -> Result<(), GraphError> {
+    pub(super) fn share(&self, values: Values<'_>) -> Result<(), GraphError> {
         self.end(Report { least: u64::MAX, ..Report::zeroed() }, 0, Some(values)).map(drop)
     }
 
@@ -176,9 +176,9 @@ impl Launcher {
     }
 
     /// Makes what all PEs have found together known on each. Returns false if there is only this PE.
-    pub(super) fn unite(&self, union: Union, values: Values) -> Result<bool, GraphError> {
+    pub(super) fn unite(&self, union: Union, values: Values<'_>) -> Result<bool, GraphError> {
         let Some(mirrors) = &self.mirrors else { return Ok(false) };
-        mirrors.unite(union, (values.address, values.bytes))?;
+        mirrors.unite(union, (values.region, values.bytes))?;
         Ok(true)
     }
 

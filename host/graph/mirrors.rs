@@ -113,15 +113,19 @@ impl Mirrors {
     }
 
     /// Ends a step that every PE has done: adds up its sums, of which those in the bitmap `reals` are doubles, and sends the
-    /// values of own vertices to all PEs. `values` are the address and the bytes of a value, 4 or 8.
+    /// values of own vertices to all PEs. `values` are their memory and the bytes of a value, 4 or 8.
     ///
     /// # Errors
     /// [`GraphError::OtherPe`] if the step failed on another PE; [`GraphError::OutOfStep`] after an exchange that failed.
-    pub(super) fn end(&self, step: &Report, reals: u64, values: Option<(u64, usize)>) -> Result<Report, GraphError> {
-        let words = |v: u64, bytes: usize| v * (bytes / size_of::<u32>()) as u64;
-        let range = values.map_or(0..0, |(_, bytes)| words(self.own().start, bytes)..words(self.own().end, bytes));
+    pub(super) fn end(
+        &self,
+        step: &Report,
+        reals: u64,
+        values: Option<(&Region, usize)>,
+    ) -> Result<Report, GraphError> {
+        let range = values.map_or(0..0, |(region, bytes)| words(region, self.own(), bytes));
         let p = Parameters {
-            values: values.map_or(0, |(address, _)| address),
+            values: values.map_or(0, |(region, _)| region.address()),
             receiver: self.world.n_pes() as u64,
             reals,
             own: Header {
@@ -133,7 +137,7 @@ impl Mirrors {
             },
             ..Parameters::zeroed()
         };
-        // SAFETY: these are the parameters of this kernel, and the caller keeps the values.
+        // SAFETY: these are the parameters of this kernel. The values are borrowed, and all PEs send those of their own vertices.
         unsafe { self.exchange("wb_mirrors_values", p) }
     }
 
@@ -150,24 +154,24 @@ impl Mirrors {
         let _ = unsafe { self.exchange("wb_mirrors_values", p) };
     }
 
-    /// Makes what all PEs have found together known on each PE. `values` are the address and the bytes of a value of each
+    /// Makes what all PEs have found together known on each PE. `values` are the memory and the bytes of a value of each
     /// vertex. Each PE passes its own on to the PE 1, 2, 4, ... after itself, with what it has got itself until then.
     ///
     /// # Errors
     /// [`GraphError::OtherPe`] if another PE fails.
-    pub(super) fn unite(&self, union: Union, (values, bytes): (u64, usize)) -> Result<(), GraphError> {
+    pub(super) fn unite(&self, union: Union, (region, bytes): (&Region, usize)) -> Result<(), GraphError> {
         let kernel = match (union, bytes) {
             (Union::Trees, _) => "wb_mirrors_trees",
             (Union::Least, 4) => "wb_mirrors_least_u32",
             (Union::Least, _) => "wb_mirrors_least_u64",
         };
         let (me, pes) = (self.world.my_pe(), self.world.n_pes());
-        let words = self.firsts[pes] * (bytes / size_of::<u32>()) as u64;
+        let (values, words) = (region.address(), words(region, 0..self.firsts[pes], bytes).end);
         let mut away = 1;
         while away < pes {
             let receiver = ((me + away) % pes) as u64;
             let own = Header { least: u64::MAX, words, ..Header::zeroed() };
-            // SAFETY: these are the parameters of this kernel, and the caller keeps the values.
+            // SAFETY: these are the parameters of this kernel. The values are borrowed until this returns.
             unsafe { self.exchange(kernel, Parameters { values, receiver, own, ..Parameters::zeroed() }) }?;
             away *= 2;
         }
@@ -265,6 +269,12 @@ impl Mirrors {
             pe => Err(GraphError::OtherPe { pe: pe as usize - 1 }),
         }
     }
+}
+
+/// Returns the range of the words of 4 bytes that the values of some vertices take, as far as the memory goes.
+fn words(region: &Region, vertices: Range<u64>, bytes: usize) -> Range<u64> {
+    let (most, each) = ((region.len() / size_of::<u32>()) as u64, (bytes / size_of::<u32>()) as u64);
+    (vertices.start * each).min(most)..(vertices.end * each).min(most)
 }
 
 /// Returns a grid whose blocks are all resident when it runs one of these kernels, also beside those of other PEs on the same

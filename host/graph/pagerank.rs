@@ -235,7 +235,7 @@ impl PageRank {
         let before = self.graph.stats()?;
         let started = Instant::now();
         let (iterations, converged) = self.iterate(lists)?;
-        self.launcher.share(Values { address: self.rank.address(), bytes: size_of::<f64>() })?;
+        self.launcher.share(Values { region: self.rank.inside(), bytes: size_of::<f64>() })?;
         self.launcher.bring_outside(&self.graph, &self.rank, ValueKind::Plain)?;
         let elapsed = started.elapsed();
         let io = self.graph.stats_since(before)?;
@@ -272,7 +272,7 @@ impl PageRank {
             reserved: 0,
         };
         let (real, bytes) = if self.double { ("f64", 8) } else { ("f32", 4) };
-        let contributions = Some(Values { address: p.contribution, bytes });
+        let contributions = Some(Values { region: &self.contribution, bytes });
         let pull = format!("wb_pagerank_pull_{real}_{}_{}", edges.source(), graph.id_suffix());
         let apply = format!("wb_pagerank_apply_{real}");
         // The base rank is divided evenly, or by the shares of the vertices.

@@ -412,7 +412,8 @@ impl Sssp {
         let started = Instant::now();
         let mut p = self.parameters(self.graph.inside(source));
         let buckets = self.search(&mut p)?;
-        self.launcher.share(Values { address: p.distance, bytes: (self.word.bits() / u8::BITS) as usize })?;
+        self.launcher
+            .share(Values { region: self.distance.inside(), bytes: (self.word.bits() / u8::BITS) as usize })?;
         self.cut(p)?;
         let parents_scanned = self.find_parents(p)?;
         self.launcher.bring_outside(&self.graph, &self.distance, ValueKind::Plain)?;
@@ -581,7 +582,7 @@ impl Sssp {
     fn find_parents(&self, mut p: Parameters) -> Result<u64, GraphError> {
         let mut scanned = 0;
         let Some(parent) = &self.parent else { return Ok(scanned) };
-        let parents = Values { address: parent.address(), bytes: if self.weighted.wide { 8 } else { 4 } };
+        let parents = Values { region: parent.inside(), bytes: if self.weighted.wide { 8 } else { 4 } };
         // Unless this PE has all lists, the capacity of the claims tells the kernels.
         p.claims = self.launcher.next_claims(self.claims.as_ref());
         let (mut now, mut spread) = (0, 0);

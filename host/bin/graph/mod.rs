@@ -74,7 +74,7 @@ pub struct Job {
     pub graph: GraphArgs,
 }
 
-/// Runs an algorithm; breadth-first search runs on several PEs if options or a launcher ask for that.
+/// Runs an algorithm, on several PEs if options or a launcher ask for that.
 ///
 /// # Errors
 /// * [`Failure::Usage`] if options contradict each other.
