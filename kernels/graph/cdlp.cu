@@ -111,19 +111,15 @@ template <class Id, class Source> WB_FN void cdlp_count(const wb_cdlp& p, const 
   auto edges = source.open();
   run_reader<decltype(edges)> reader(edges);
   uint64_t scanned = 0, bad = 0;
-  for_each_tile(
-      static_cast<const Id*>(p.tile), p.edges_to - p.edges_from, p.backward != 0,
-      [&](uint64_t from, uint64_t first, uint64_t last) {
-        first += p.edges_from;
-        last += p.edges_from;
-        for_each_list_of_tile(offset, from < p.first ? p.first : from, p.last, first, last, [&](uint64_t v, run r) {
-          scanned += r.count;
-          for_each_edge(edges, reader, r.first, r.count, static_cast<Id>(v), [&](Id u, Id n) {
-            if (n != u && is_valid_edge(edges, n, p.vertices, bad)) counts.count(u, label[n]);
-          });
-        });
-      },
-      [&](uint64_t from, uint64_t to) { expect_tile(edges, from + p.edges_from, to + p.edges_from); });
+  for_each_tile<true>(edges, static_cast<const Id*>(p.tile), p.edges_from, p.edges_to - p.edges_from, p.backward != 0,
+                      [&](uint64_t from, uint64_t first, uint64_t last) {
+                        for_each_list_of_tile(offset, from < p.first ? p.first : from, p.last, first, last, [&](uint64_t v, run r) {
+                          scanned += r.count;
+                          for_each_edge(edges, reader, r.first, r.count, static_cast<Id>(v), [&](Id u, Id n) {
+                            if (n != u && is_valid_edge(edges, n, p.vertices, bad)) counts.count(u, label[n]);
+                          });
+                        });
+                      });
   counts.flush();
   add_count(sums, WB_CDLP_SCANNED, scanned);
   add_count(sums, WB_GRAPH_BAD_EDGES, bad);

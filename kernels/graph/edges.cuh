@@ -44,6 +44,11 @@ template <class T> class pointer_session {
   WB_FN T load(warp::mask_t, bool wants, uint64_t i) const { return wants ? base_[i] : T{}; }
 
   template <class F> WB_FN void for_each_chunk(warp::mask_t mask, uint64_t first, uint64_t last, F f) const {
+    for_each_chunk_indexed(mask, first, last, [&f](uint64_t, T v) { f(v); });
+  }
+
+  // Likewise, with the index of each.
+  template <class F> WB_FN void for_each_chunk_indexed(warp::mask_t mask, uint64_t first, uint64_t last, F f) const {
     const uint32_t lanes = warp::count(mask);
     uint64_t at = start(mask, first);
     for (; at + (unroll - 1) * lanes < last; at += unroll * lanes) {
@@ -51,9 +56,9 @@ template <class T> class pointer_session {
 #pragma unroll
       for (uint32_t u = 0; u < unroll; ++u) v[u] = base_[at + u * lanes];
 #pragma unroll
-      for (uint32_t u = 0; u < unroll; ++u) f(v[u]);
+      for (uint32_t u = 0; u < unroll; ++u) f(at + u * lanes, v[u]);
     }
-    for (; at < last; at += lanes) f(base_[at]);
+    for (; at < last; at += lanes) f(at, base_[at]);
   }
 
   template <class F> WB_FN bool any_of(warp::mask_t mask, uint64_t first, uint64_t last, F f) const {

@@ -16,12 +16,16 @@
 
 #include "edges.cuh"
 #include "params.h"
+#include "window.cuh"
 
 namespace warpbell {
 namespace graph {
 
 constexpr uint32_t group_edges = WB_PACKED_GROUP_EDGES;
 constexpr uint32_t group_count = WB_GRAPH_PIECE_EDGES / WB_PACKED_GROUP_EDGES;
+// Words of a block in front of its groups.
+template <bool Weighted> constexpr uint32_t head_words = 1 + (Weighted ? group_count : group_count / 2);
+static_assert(head_words<true> + 2 * WB_PACKED_GROUP_EDGES <= window_words, "a group of any width fits");
 // In front of the first arc of a list: the arc is this plus its gap plus one, in 32 bits.
 constexpr uint32_t before_list = ~0u;
 
@@ -55,13 +59,17 @@ struct packed_group {
   template <bool Weighted> WB_FN static packed_group of(uint64_t block, uint32_t g, uint32_t entry) {
     // Bits of storage may be anything: with these limits no shift is undefined, and an array refuses a word that it does not have.
     const auto at_most = [](uint32_t width) { return width < 32 ? width : 32; };
+    const uint64_t groups = block + head_words<Weighted>;
     if constexpr (Weighted) {
-      return packed_group{block + 1 + group_count + (entry & 0xfff), at_most((entry >> 12) & 63), at_most((entry >> 18) & 63)};
+      return packed_group{groups + (entry & 0xfff), at_most((entry >> 12) & 63), at_most((entry >> 18) & 63)};
     } else {
       const uint32_t half = g % 2 ? entry >> 16 : entry & 0xffff;
-      return packed_group{block + 1 + group_count / 2 + (half & 0x3ff), at_most(half >> 10), 0};
+      return packed_group{groups + (half & 0x3ff), at_most(half >> 10), 0};
     }
   }
+
+  // Returns the word behind the group.
+  WB_FN uint64_t end() const { return word + width + weight_width; }
 
   // Returns the word of the index that describes group g.
   template <bool Weighted> WB_FN static uint64_t index_word(uint64_t block, uint32_t g) { return block + 1 + (Weighted ? g : g / 2); }
@@ -113,24 +121,47 @@ template <class Value, class Loader> class packed_session {
   WB_FN uint32_t before(bool wants, uint64_t first) {
     const bool inside = wants && first % WB_GRAPH_PIECE_EDGES == 0;
     if (!warp::any(warp::full(), inside)) return before_list;
+    if (has_tile_) return inside ? window_[0] : before_list;
     const uint32_t known = words_.load(warp::full(), inside, inside ? position_[first / WB_GRAPH_PIECE_EDGES] : 0);
     return inside ? known : before_list;
   }
 
   // Returns the gap of arc i.
   WB_FN arc fetch(bool wants, uint64_t i) {
+    if (has_tile_) return arc_in_window(wants, i, 0);
     const auto word = [this](bool lane_wants, uint64_t at) { return words_.load(warp::full(), lane_wants, at); };
     const uint64_t block = wants ? position_[i / WB_GRAPH_PIECE_EDGES] : 0;
-    const uint32_t g = static_cast<uint32_t>(i % WB_GRAPH_PIECE_EDGES / group_edges);
-    return arc_of(word, wants, entry(word, wants, block, g), static_cast<uint32_t>(i % group_edges));
+    return arc_of(word, wants, entry(word, wants, block, group_of(i)), static_cast<uint32_t>(i % group_edges));
+  }
+
+  // Reads a tile at once, if it is a block, or a part of one, that the window has room for. Until the next tile, the warp asks for no arcs
+  // but those of this one.
+  WB_FN void take_tile(uint64_t first, uint64_t last) {
+    if constexpr (warp::width == 1) return;
+    const uint64_t from = position_[first / WB_GRAPH_PIECE_EDGES], to = position_[first / WB_GRAPH_PIECE_EDGES + 1];
+    has_tile_ = first / WB_GRAPH_PIECE_EDGES == (last - 1) / WB_GRAPH_PIECE_EDGES && to - from <= window_words;
+    if (has_tile_) window_.copy(words_, from, to, 0);
   }
 
   // Calls f(edge) for the edges first..last, on the lane that holds the edge.
   template <class F> WB_FN void for_each_chunk(warp::mask_t, uint64_t first, uint64_t last, F f) {
-    walk(first, last, before(true, first), [&f](Value v) {
-      f(v);
-      return false;
-    });
+    uint32_t before = before_list;
+    if constexpr (warp::width == 1) {
+      auto word = cursor();
+      walk_alone(word, first, last, before_alone(word, first), [&f](Value v) {
+        f(v);
+        return false;
+      });
+    } else if (has_tile_) {
+      if (first % WB_GRAPH_PIECE_EDGES == 0) before = window_[0];
+      visit(first, last, 0, before, f);
+    } else {
+      for (uint64_t end; first < last; first = end) {
+        const uint64_t cut = (first / WB_GRAPH_PIECE_EDGES + 1) * WB_GRAPH_PIECE_EDGES;
+        end = cut < last ? cut : last;
+        visit_block(first, end, before, f);
+      }
+    }
   }
 
   // Returns true if f(edge) is true for an edge of first..last, behind the arc `before`.
@@ -194,38 +225,100 @@ template <class Value, class Loader> class packed_session {
     return a;
   }
 
+  WB_FN static uint32_t group_of(uint64_t i) { return static_cast<uint32_t>(i % WB_GRAPH_PIECE_EDGES / group_edges); }
+
+  // Returns the description of group g of the block whose head the window has; its words are counted from the block's first one.
+  WB_FN packed_group group_in_window(uint32_t g) const {
+    return packed_group::of<arc::is_weighted>(0, g, window_[static_cast<uint32_t>(packed_group::index_word<arc::is_weighted>(0, g))]);
+  }
+
+  // Returns the gap of arc i of a block whose head the window has, and the words of whose group stand `shift` places before those of the head.
+  WB_FN arc arc_in_window(bool wants, uint64_t i, uint32_t shift) const {
+    const auto word = [this, shift](bool lane_wants, uint64_t at) {
+      // Bits of storage may be anything.
+      const uint32_t place = static_cast<uint32_t>(at) - shift;
+      return lane_wants ? window_[place < window_words ? place : window_words - 1] : 0;
+    };
+    return arc_of(word, wants, group_in_window(group_of(i)), static_cast<uint32_t>(i % group_edges));
+  }
+
+  // Calls f(edge) for the arcs first..last of a block, as `arc_in_window` finds them. `before` is the arc in front, and then the last one.
+  template <class F> WB_FN void visit(uint64_t first, uint64_t last, uint32_t shift, uint32_t& before, F& f) const {
+    const auto arc_at = [this, shift](bool wants, uint64_t i) { return arc_in_window(wants, i, shift); };
+    rounds<false, 4>(first, last, before, arc_at, f);
+  }
+
+  // Calls f(edge) for the arcs first..last of a block: reads its head, and then as many groups at a time as the window has room for.
+  template <class F> WB_FN void visit_block(uint64_t first, uint64_t last, uint32_t& before, F& f) {
+    constexpr uint32_t head = head_words<arc::is_weighted>;
+    const uint64_t block = position_[first / WB_GRAPH_PIECE_EDGES], base = first / WB_GRAPH_PIECE_EDGES * WB_GRAPH_PIECE_EDGES;
+    window_.copy(words_, block, block + head, 0);
+    if (first == base) before = window_[0];
+    const uint32_t groups = group_of(last - 1) + 1;
+    for (uint32_t g = group_of(first), end; g < groups; g = end) {
+      end = g + fitting_groups(g, groups);
+      const uint64_t from = group_in_window(g).word, to = group_in_window(end - 1).end();
+      window_.copy(words_, block + from, block + to, head);
+      const uint64_t begin = base + g * group_edges, until = base + end * group_edges;
+      visit(begin < first ? first : begin, until < last ? until : last, static_cast<uint32_t>(from) - head, before, f);
+    }
+  }
+
+  // Returns the number of groups, from g on and before `end`, that stand one behind the other and fit the window: one at least.
+  WB_FN uint32_t fitting_groups(uint32_t g, uint32_t end) const {
+    constexpr uint32_t room = window_words - head_words<arc::is_weighted>;
+    const uint32_t own = g + warp::lane();
+    bool fits = own < end;
+    if (fits && own != g) {
+      const packed_group group = group_in_window(own);
+      fits = group.word == group_in_window(own - 1).end() && group.end() - group_in_window(g).word <= room;
+    }
+    return warp::prefix(warp::full(), fits);
+  }
+
   // Returns a word near to arc i: gaps of a block have about the same widths.
   WB_FN uint64_t about(uint64_t i) const {
     const uint64_t begin = position_[i / WB_GRAPH_PIECE_EDGES], end = position_[i / WB_GRAPH_PIECE_EDGES + 1];
     return begin + (end - begin) * (i % WB_GRAPH_PIECE_EDGES) / WB_GRAPH_PIECE_EDGES;
   }
 
-  // Walks the arcs in whole rounds of as many as there are lanes, until f is true for one. All lanes get the same result.
+  // Walks the arcs until f is true for one. All lanes get the same result.
   template <class F> WB_FN bool walk(uint64_t first, uint64_t last, uint32_t before, F f) {
     if constexpr (warp::width == 1) {
       auto word = cursor();
       return walk_alone(word, first, last, before, f);
     } else {
-      constexpr uint32_t unroll = session_traits<packed_session>::unroll;
-      for (uint64_t round = first & ~static_cast<uint64_t>(warp::width - 1); round < last; round += unroll * warp::width) {
-        arc a[unroll];
-#pragma unroll
-        for (uint32_t u = 0; u < unroll; ++u) {
-          const uint64_t i = round + u * warp::width + warp::lane();
-          a[u] = fetch(i >= first && i < last, i);
-        }
-        bool stop = false;
-#pragma unroll
-        for (uint32_t u = 0; u < unroll; ++u) {
-          const uint64_t i = round + u * warp::width + warp::lane();
-          const uint32_t id = before + prefix_sum(a[u].step, 0);
-          before = warp::shuffle(warp::full(), id, warp::width - 1);
-          if (i >= first && i < last) stop |= f(a[u].at(id));
-        }
-        if (warp::any(warp::full(), stop)) return true;
-      }
-      return false;
+      const auto arc_at = [this](bool wants, uint64_t i) { return fetch(wants, i); };
+      return rounds<true, session_traits<packed_session>::unroll>(first, last, before, arc_at, f);
     }
+  }
+
+  // Walks arcs in whole rounds of as many as there are lanes, `Unroll` rounds at a time; until f is true for one, if it `Stops`.
+  template <bool Stops, uint32_t Unroll, class Fetch, class F>
+  WB_FN static bool rounds(uint64_t first, uint64_t last, uint32_t& before, Fetch arc_at, F& f) {
+    for (uint64_t round = first & ~static_cast<uint64_t>(warp::width - 1); round < last; round += Unroll * warp::width) {
+      arc a[Unroll];
+#pragma unroll
+      for (uint32_t u = 0; u < Unroll; ++u) {
+        const uint64_t i = round + u * warp::width + warp::lane();
+        a[u] = arc_at(i >= first && i < last, i);
+      }
+      bool stop = false;
+#pragma unroll
+      for (uint32_t u = 0; u < Unroll; ++u) {
+        const uint64_t i = round + u * warp::width + warp::lane();
+        const uint32_t id = before + prefix_sum(a[u].step, 0);
+        before = warp::shuffle(warp::full(), id, warp::width - 1);
+        if (i < first || i >= last) continue;
+        if constexpr (Stops) {
+          stop |= f(a[u].at(id));
+        } else {
+          f(a[u].at(id));
+        }
+      }
+      if (Stops && warp::any(warp::full(), stop)) return true;
+    }
+    return false;
   }
 
  public:
@@ -241,6 +334,8 @@ template <class Value, class Loader> class packed_session {
  private:
   Loader words_;
   const uint64_t* position_;
+  window window_;
+  bool has_tile_ = false;  // the window has the whole block that the warp reads
 };
 
 template <class Value, class Loader> struct session_traits<packed_session<Value, Loader>> {

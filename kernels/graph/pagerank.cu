@@ -76,9 +76,8 @@ template <class Id, class C, class Source> WB_FN void pagerank_pull(const wb_pag
   auto edges = source.open();
   run_reader<decltype(edges)> reader(edges);
   uint64_t scanned = 0, bad = 0;
-  for_each_tile(
-      static_cast<const Id*>(p.tile), p.edges, p.backward != 0,
-      [&](uint64_t from, uint64_t first, uint64_t last) {
+  for_each_tile<true>(
+      edges, static_cast<const Id*>(p.tile), 0, p.edges, p.backward != 0, [&](uint64_t from, uint64_t first, uint64_t last) {
         for_each_list_of_tile(offset, from, p.vertices, first, last, [&](uint64_t v, run r) {
           scanned += r.count;
           const double s = sum_of_run(edges, reader, r.first, r.count,
@@ -90,8 +89,7 @@ template <class Id, class C, class Source> WB_FN void pagerank_pull(const wb_pag
             atomicAdd(&sum[v], s);  // the list continues in another tile
           }
         });
-      },
-      [&](uint64_t from, uint64_t to) { expect_tile(edges, from, to); });
+      });
   add_count(sums, WB_PAGERANK_SCANNED, scanned);
   add_count(sums, WB_GRAPH_BAD_EDGES, bad);
   publish(sums, p.report);

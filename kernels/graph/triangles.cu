@@ -19,24 +19,21 @@ template <class Id, class Source> WB_FN void triangles_order(const wb_triangles&
   auto edges = source.open();
   run_reader<decltype(edges)> reader(edges);
   uint64_t scanned = 0, bad = 0;
-  for_each_tile(
-      static_cast<const Id*>(p.tile), p.edges, false,
-      [&](uint64_t from, uint64_t first, uint64_t last) {
-        for_each_list_of_tile(offset, from, p.vertices, first, last, [&](uint64_t v, run r) {
-          uint32_t own = 0;
-          scanned += r.count;
-          for_each_edge(edges, reader, r.first, r.count, static_cast<Id>(v), [&](Id u, Id n) {
-            if (!is_valid_edge(edges, n, p.vertices, bad) || !ranks_above(n, degree_in(offset, n), u, degree_in(offset, u))) return;
-            if constexpr (warp::width == 1) {
-              ++own;  // the only lane reads a list of its own
-            } else {
-              order::fetch_add<order::relaxed>(&above[u], 1u);
-            }
-          });
-          if (own) order::fetch_add<order::relaxed>(&above[v], own);
-        });
-      },
-      [&](uint64_t from, uint64_t to) { expect_tile(edges, from, to); });
+  for_each_tile<true>(edges, static_cast<const Id*>(p.tile), 0, p.edges, false, [&](uint64_t from, uint64_t first, uint64_t last) {
+    for_each_list_of_tile(offset, from, p.vertices, first, last, [&](uint64_t v, run r) {
+      uint32_t own = 0;
+      scanned += r.count;
+      for_each_edge(edges, reader, r.first, r.count, static_cast<Id>(v), [&](Id u, Id n) {
+        if (!is_valid_edge(edges, n, p.vertices, bad) || !ranks_above(n, degree_in(offset, n), u, degree_in(offset, u))) return;
+        if constexpr (warp::width == 1) {
+          ++own;  // the only lane reads a list of its own
+        } else {
+          order::fetch_add<order::relaxed>(&above[u], 1u);
+        }
+      });
+      if (own) order::fetch_add<order::relaxed>(&above[v], own);
+    });
+  });
   add_count(sums, WB_TRIANGLES_SCANNED, scanned);
   add_count(sums, WB_GRAPH_BAD_EDGES, bad);
   publish(sums, p.report);

@@ -503,22 +503,30 @@ template <class Session> WB_FN void expect_tile(Session& edges, uint64_t from, u
   if (warp::width < 32 || edges.joins_pages()) edges.expect_range(warp::full(), from, to);
 }
 
-// Calls f(vertices_from, edges_from, edges_to) for this warp's tiles of `piece_edges` edges; `tile[t]` is the vertex that holds the
-// tile's first edge. Neighbouring warps take neighbouring tiles, so the grid sweeps the list once, in either direction.
-//
-// `ahead(edges_from, edges_to)` gets the edges of each tile before they are needed.
-template <class Id, class F, class Ahead> WB_FN void for_each_tile(const Id* tile, uint64_t edges, bool backward, F f, Ahead ahead) {
-  const uint64_t tiles = (edges + piece_edges - 1) / piece_edges;
+// Reads the edges of a tile together, if the session can. Until the next tile, the warp reads no edges but those of this one.
+template <class Session> WB_FN void take_tile(Session&, uint64_t, uint64_t) {}
+template <class Value, class Loader> WB_FN void take_tile(packed_session<Value, Loader>& edges, uint64_t from, uint64_t to) {
+  edges.take_tile(from, to);
+}
+
+// Calls f(vertices_from, edges_from, edges_to) for this warp's tiles of `piece_edges` edges, of `count` edges from `begin` on, a multiple of
+// that. `tile[t]` is the vertex that holds the first edge of tile t. Neighbouring warps take neighbouring tiles, so the grid sweeps the list
+// once, in either direction. `Whole`: all edges of each tile are read.
+template <bool Whole, class Session, class Id, class F>
+WB_FN void for_each_tile(Session& edges, const Id* tile, uint64_t begin, uint64_t count, bool backward, F f) {
+  const uint64_t tiles = (count + piece_edges - 1) / piece_edges;
   const auto tile_of = [&](uint64_t i) { return backward ? tiles - 1 - i : i; };
-  const auto end_of = [&](uint64_t t) { return (t + 1) * piece_edges < edges ? (t + 1) * piece_edges : edges; };
+  const auto first_of = [&](uint64_t t) { return begin + t * piece_edges; };
+  const auto end_of = [&](uint64_t t) { return begin + ((t + 1) * piece_edges < count ? (t + 1) * piece_edges : count); };
   const auto ask = [&](uint64_t i) {
-    if (i < tiles) ahead(tile_of(i) * piece_edges, end_of(tile_of(i)));
+    if (Whole && i < tiles) expect_tile(edges, first_of(tile_of(i)), end_of(tile_of(i)));
   };
   for (uint64_t n = 0; n < tiles_ahead; ++n) ask(warp::index() + n * warp::total());
   for (uint64_t i = warp::index(); i < tiles; i += warp::total()) {
     ask(i + tiles_ahead * warp::total());
     const uint64_t t = tile_of(i);
-    f(static_cast<uint64_t>(tile[t]), t * piece_edges, end_of(t));
+    if (Whole) take_tile(edges, first_of(t), end_of(t));
+    f(static_cast<uint64_t>(tile[t]), first_of(t), end_of(t));
   }
 }
 
