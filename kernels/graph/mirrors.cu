@@ -65,11 +65,13 @@ class mirrors {
   WB_FN void receive() const {
     uint32_t* values = p_.values;
     if (!values) return;
+    // A message that did not arrive may be one of two exchanges ago, of values that took more words than these have.
+    if (world_.has_failed()) return;
     for (uint32_t pe = 0; pe < world_.n_pes(); ++pe) {
       if (pe == world_.my_pe()) continue;
       const uint64_t first = order::load<order::relaxed, order::world>(&header_[pe].first);
       const uint64_t words = order::load<order::relaxed, order::world>(&header_[pe].words);
-      // Only a message that did not arrive has such numbers.
+      // No PE sends such numbers.
       if (first > p_.area_words || words > p_.area_words - first) continue;
       for (uint64_t i = warp::thread_index(); i < words; i += warp::thread_total()) {
         values[first + i] = order::load<order::relaxed, order::world>(area_ + first + i);
