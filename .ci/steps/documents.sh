@@ -5,6 +5,11 @@ readonly KUBERNETES=kubernetes-validate==1.37.0
 
 step_format() {
   cargo fmt --all --check
+  # What names its interpreter in its first line is started by its path.
+  local file
+  for file in $(git grep -n '^#!/' | sed -n 's/:1:.*//p'); do
+    [[ -x $file ]] || die "\`$file\` names its interpreter: chmod +x"
+  done
 }
 
 # Names, comments, documents and messages, as CONTRIBUTING.md has them. Then violations that the checker has to find.
