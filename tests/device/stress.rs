@@ -8,8 +8,8 @@ use crate::harness;
 /// kind, and a scale of the number of rounds.
 mod queue {
     stress_tests! { "queue_stress.cpp":
-        briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["1 local", "1 remote", "1 assisted"],
         ; long:
+        briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["1 local", "1 remote", "1 assisted"],
         at_width_1: plain(1) ["1 local", "1 remote", "1 assisted"],
         at_width_4: plain(4) ["1 local 3", "1 remote 3", "1 assisted 3"],
         at_width_32: plain(32) ["1 local", "1 remote", "1 assisted"],
@@ -22,8 +22,8 @@ mod queue {
 /// Send queues of RDMA adapters. Arguments: a seed, and a scale of the number of rounds.
 mod send_queue {
     stress_tests! { "send_queue_stress.cpp":
-        briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["1"],
         ; long:
+        briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["1"],
         at_width_1: plain(1) ["1"],
         at_width_4: plain(4) ["1 2"],
         at_width_32: plain(32) ["1"],
