@@ -1,14 +1,15 @@
 //! Arcs between the neighbours of each vertex, which triangle counts and clustering coefficients consist of.
 
-use super::edges::{EdgeStore, GraphError, GraphOnEngine};
+use super::edges::{EdgeStore, GraphError, GraphOnEngine, Placement};
 use super::launch::{Launcher, ValueKind};
 use super::params::{
-    CLUSTERING_FOUND, CLUSTERING_SCANNED, Clustering as ClusteringParameters, GRAPH_MARKER_SLOTS, GraphReport,
-    TRIANGLES_FOUND, TRIANGLES_SCANNED, Triangles as TrianglesParameters,
+    CLUSTERING_FOUND, CLUSTERING_SCANNED, Clustering as ClusteringParameters, GRAPH_MARKER_SLOTS, GRAPH_PIECE_EDGES,
+    GraphReport, TRIANGLES_FOUND, TRIANGLES_SCANNED, Triangles as TrianglesParameters,
 };
 use super::vertex_values::VertexValues;
 use crate::args;
 use crate::memory::{Place, Region};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// Report of one step of a count.
@@ -17,7 +18,8 @@ use std::time::{Duration, Instant};
 pub struct CountReport {
     /// Name of the step: `order` finds the neighbours of higher degree of each vertex, `count` intersects lists.
     pub name: &'static str,
-    /// Number of vertices that the step took.
+    /// Number of vertices that the step took. A count of triangles whose cache has not room for all lists goes over the
+    /// vertices several times, each time with the lists of other neighbours.
     pub vertices: u64,
     /// Number of edges read.
     pub scanned: u64,
@@ -128,6 +130,8 @@ impl NeighbourhoodCount {
                     edges: graph.arcs,
                     first: 0,
                     last: graph.vertices,
+                    near_first: 0,
+                    near_last: graph.vertices,
                 };
                 let (edges, _) = graph.both_lists(self.algorithm)?;
                 let started = Instant::now();
@@ -135,11 +139,13 @@ impl NeighbourhoodCount {
                 // caller and `self` share them.
                 let report = unsafe { self.launcher.step(&self.kernel("wb_triangles_order", edges), args!(p, edges)) }?;
                 let mut steps = vec![report_of("order", graph.vertices, &report, started)];
-                self.in_parts(&mut steps, |first, last| {
-                    let p = TrianglesParameters { first, last, ..p };
-                    // SAFETY: these are the parameters of this kernel, in regions as those of the step before.
-                    unsafe { self.launcher.step(&self.kernel("wb_triangles_count", edges), args!(p, edges)) }
-                })?;
+                for near in self.neighbours_of_passes(edges)? {
+                    self.in_parts(&mut steps, |first, last| {
+                        let p = TrianglesParameters { first, last, near_first: near.start, near_last: near.end, ..p };
+                        // SAFETY: these are the parameters of this kernel, in regions as those of the step before.
+                        unsafe { self.launcher.step(&self.kernel("wb_triangles_count", edges), args!(p, edges)) }
+                    })?;
+                }
                 // Each triangle was found once, and counts at each of its vertices.
                 let found = 3 * steps.iter().map(|s| s.found).sum::<u64>();
                 Ok((steps, found))
@@ -162,6 +168,35 @@ impl NeighbourhoodCount {
                 Ok((steps, found))
             }
         }
+    }
+
+    /// Returns the neighbours whose lists each pass of a count reads: so many that their lists stay in the cache, which has
+    /// room for the lists of the vertices beside them. Otherwise each of a page's lists would bring the page again.
+    fn neighbours_of_passes(&self, edges: &EdgeStore) -> Result<Vec<Range<u64>>, GraphError> {
+        let graph = &self.graph;
+        let passes = match (&graph.placement, edges.pages()) {
+            (Placement::Storage(cache), Some(pages)) => passes_for(pages, cache.frames() as u64),
+            _ => 1,
+        };
+        let tiles = graph.arcs.div_ceil(GRAPH_PIECE_EDGES);
+        let begin_of = |pass: u64| match pass {
+            0 => Ok(0),
+            _ if pass == passes => Ok(graph.vertices),
+            _ => self.vertex_of_tile(tiles * pass / passes),
+        };
+        (0..passes)
+            .map(|pass| Ok(begin_of(pass)?..begin_of(pass + 1)?))
+            .filter(|r| !matches!(r, Ok(r) if r.is_empty()))
+            .collect()
+    }
+
+    /// Returns the vertex that holds the first edge of a tile.
+    fn vertex_of_tile(&self, tile: u64) -> Result<u64, GraphError> {
+        let (region, at) = (&self.graph.out.tile, tile as usize * self.graph.id_bytes());
+        Ok(match self.graph.id_bytes() {
+            4 => region.get_slice::<u32>(at, 1)?[0].into(),
+            _ => region.get_slice::<u64>(at, 1)?[0],
+        })
     }
 
     /// Divides the counts of a run by the number of pairs of neighbours.
@@ -229,6 +264,14 @@ impl NeighbourhoodCount {
         }
         Ok(())
     }
+}
+
+/// Most passes of a count. Each reads all lists of the vertices once.
+const MOST_PASSES: u64 = 32;
+
+/// Returns the number of passes over lists of so many pages: in each, half of the cache holds those of the neighbours.
+fn passes_for(pages: u64, frames: u64) -> u64 {
+    if pages <= frames { 1 } else { pages.div_ceil((frames / 2).max(1)).min(MOST_PASSES) }
 }
 
 // Both kernels report in the same places.

@@ -97,7 +97,7 @@ fn triangles_and_coefficients_are_those_of_all_neighbourhoods() {
         assert_eq!(result.triangles, arcs, "{name}");
         assert_eq!(first.into_host().unwrap().triangles, arcs, "{name}");
         let taken = result.steps.iter().filter(|s| s.name == "count").map(|s| s.vertices);
-        assert_eq!(taken.sum::<u64>(), csr.vertices(), "{name}");
+        assert!(taken.sum::<u64>().is_multiple_of(csr.vertices().max(1)), "{name}");
         verify::triangles(&csr, &arcs, result.total).unwrap();
     }
 }
@@ -233,6 +233,21 @@ fn coefficients_of_the_examples_of_graphalytics() {
         let found = graph.clustering().unwrap();
         assert!(are_close(&found.coefficient, expected), "{:?}", found.coefficient);
     }
+}
+
+#[test]
+fn triangles_of_lists_that_exceed_the_cache_read_each_page_in_few_passes() {
+    let engine = testing::cpu();
+    let mut csr = Csr::from_edges(8000, &skewed(8000, 200_000, 5), CsrOptions::default()).unwrap();
+    hub::order_by_degree(&mut csr);
+    let placement = on_storage(&engine, &csr, PlacementOptions::TRIANGLES, "");
+    let graph = GraphOnEngine::place(&engine, &csr, placement, PlacementOptions::TRIANGLES).unwrap();
+    let result = triangles(&graph).unwrap();
+    verify::triangles(&csr, &result.triangles, result.total).unwrap();
+    // The cache has room for a quarter: eight passes, each of which reads the lists of the vertices and an eighth of all
+    // once, and the pass that orders them.
+    let read = result.io.unwrap().read_bytes / csr.neighbours().bytes().len() as u64;
+    assert!(read <= 16, "each page was read {read} times");
 }
 
 #[test]

@@ -542,10 +542,12 @@ pub struct Triangles {
     pub edges: u64,
     pub first: u64,
     pub last: u64,
+    pub near_first: u64,
+    pub near_last: u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of Triangles"][size_of::<Triangles>() - 88usize];
+    ["Size of Triangles"][size_of::<Triangles>() - 104usize];
     ["Alignment of Triangles"][align_of::<Triangles>() - 8usize];
     ["Offset of field: Triangles::offset"][offset_of!(Triangles, offset) - 0usize];
     ["Offset of field: Triangles::tile"][offset_of!(Triangles, tile) - 8usize];
@@ -558,6 +560,8 @@ const _: () = {
     ["Offset of field: Triangles::edges"][offset_of!(Triangles, edges) - 64usize];
     ["Offset of field: Triangles::first"][offset_of!(Triangles, first) - 72usize];
     ["Offset of field: Triangles::last"][offset_of!(Triangles, last) - 80usize];
+    ["Offset of field: Triangles::near_first"][offset_of!(Triangles, near_first) - 88usize];
+    ["Offset of field: Triangles::near_last"][offset_of!(Triangles, near_last) - 96usize];
 };
 pub const CORE_ITEMS: usize = 0;
 pub const CORE_IN_ITEMS: usize = 1;

@@ -344,6 +344,8 @@ typedef struct wb_triangles {
   uint64_t edges;
   uint64_t first;  // vertices first..last are counted in this step
   uint64_t last;
+  uint64_t near_first;  // with those of their neighbours that are from near_first to near_last, whose lists are read
+  uint64_t near_last;
 } wb_triangles;
 
 // --- k-core decomposition --------------------------------------------------------------------------------------------
@@ -513,7 +515,7 @@ static_assert(sizeof(wb_claims) == 72, "wb_claims");
 static_assert(sizeof(wb_sssp) == 248, "wb_sssp");
 static_assert(sizeof(wb_components) == 88, "wb_components");
 static_assert(sizeof(wb_pagerank) == 128, "wb_pagerank");
-static_assert(sizeof(wb_triangles) == 88, "wb_triangles");
+static_assert(sizeof(wb_triangles) == 104, "wb_triangles");
 static_assert(sizeof(wb_core) == 120, "wb_core");
 static_assert(sizeof(wb_clustering) == 128, "wb_clustering");
 static_assert(sizeof(wb_cdlp) == 128, "wb_cdlp");

@@ -43,7 +43,14 @@ template <class Id, class Source> WB_FN void triangles_order(const wb_triangles&
 template <class Id, class Session> class triangle_counter {
  public:
   WB_FN triangle_counter(const wb_triangles& p, Session& edges)
-      : offset_(p.offset), above_(p.above), found_(p.found), vertices_(p.vertices), edges_(edges), reader_(edges) {}
+      : offset_(p.offset),
+        above_(p.above),
+        found_(p.found),
+        vertices_(p.vertices),
+        near_first_(p.near_first),
+        near_count_(p.near_last - p.near_first),
+        edges_(edges),
+        reader_(edges) {}
 
   // Counts the triangles whose vertex of lowest rank is u. `marks` and `lists` are this warp's. All lanes call this.
   WB_FN void count(uint64_t u, marker<Id>& marks, marker<Id>& lists) {
@@ -83,12 +90,16 @@ template <class Id, class Session> class triangle_counter {
     warp::sync(warp::full());
   }
 
-  // Reads the neighbours of higher rank of each vertex in `lists`, and counts those in `marks`.
+  // Returns true if the list of a neighbour is read in this step.
+  WB_FN bool is_near(Id y) const { return y - near_first_ < near_count_; }
+
+  // Reads the neighbours of higher rank of each vertex in `lists` whose list is read in this step, and counts those in `marks`.
   WB_FN void walk(const marker<Id>& lists, const marker<Id>& marks) {
     auto soon = [&](Id y) {
-      if (above_[y]) edges_.prefetch(offset_[y], above_[y]);
+      if (is_near(y) && above_[y]) edges_.prefetch(offset_[y], above_[y]);
     };
-    for_each_key<Session>(lists, soon, [&](bool has, Id y) {
+    for_each_key<Session>(lists, soon, [&](bool taken, Id y) {
+      const bool has = taken && is_near(y);
       uint64_t begin = has ? offset_[y] : 0;
       const uint64_t end = has ? begin + above_[y] : 0;
       while (warp::any(warp::full(), begin < end)) {
@@ -109,11 +120,13 @@ template <class Id, class Session> class triangle_counter {
   const uint32_t* above_;
   uint64_t* found_;
   uint64_t vertices_;
+  uint64_t near_first_;
+  uint64_t near_count_;
   Session& edges_;
   run_reader<Session> reader_;
 };
 
-// Counts the triangles whose vertex of lowest rank is from p.first to p.last. Warps take vertices as they finish others, because some
+// Counts the triangles whose vertex of lowest rank is from p.first to p.last, and whose middle one is from p.near_first to p.near_last. Warps take vertices as they finish others, because some
 // take much longer.
 template <class Id, class Source> WB_FN void triangles_count(const wb_triangles& p, const Source& source) {
   wb_graph_counters* sums = p.sums;

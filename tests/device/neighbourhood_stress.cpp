@@ -103,9 +103,12 @@ void triangles(sample& g, const std::vector<uint64_t>& expected) {
   model::run(warps, [&] { wb_triangles_order_pointer_u32(p, l.source()); });
   CHECK(g.report.sum[WB_TRIANGLES_SCANNED] == l.edges());
   uint64_t total = 0;
-  for (p.last = g.vertices / 3; p.first < g.vertices; p.first = p.last, p.last = g.vertices) {
-    model::run(warps, [&] { wb_triangles_count_pointer_u32(p, l.source()); });
-    total += g.report.sum[WB_TRIANGLES_FOUND];
+  for (p.near_last = g.vertices / 7; p.near_first < g.vertices; p.near_first = p.near_last, p.near_last = g.vertices) {
+    p.first = 0;
+    for (p.last = g.vertices / 3; p.first < g.vertices; p.first = p.last, p.last = g.vertices) {
+      model::run(warps, [&] { wb_triangles_count_pointer_u32(p, l.source()); });
+      total += g.report.sum[WB_TRIANGLES_FOUND];
+    }
   }
   CHECK(found == expected);
   uint64_t sum = 0;
