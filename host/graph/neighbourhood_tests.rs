@@ -97,7 +97,9 @@ fn triangles_and_coefficients_are_those_of_all_neighbourhoods() {
         assert_eq!(result.triangles, arcs, "{name}");
         assert_eq!(first.into_host().unwrap().triangles, arcs, "{name}");
         let taken = result.steps.iter().filter(|s| s.name == "count").map(|s| s.vertices);
-        assert!(taken.sum::<u64>().is_multiple_of(csr.vertices().max(1)), "{name}");
+        // Each pass takes every vertex once. From memory there is one.
+        let taken: u64 = taken.sum();
+        assert!(taken == csr.vertices() || graph.is_stored() && taken.is_multiple_of(csr.vertices()), "{name}");
         verify::triangles(&csr, &arcs, result.total).unwrap();
     }
 }

@@ -2,6 +2,7 @@
 //
 //   load(mask, wants, i)                 one edge for each lane of the mask that wants one, at its own index
 //   for_each_chunk(mask, first, last, f) the mask walks a range together; f(edge) runs on the lane that holds the edge
+//   for_each_chunk_indexed(...)          likewise; calls f(index, edge)
 //   any_of(mask, first, last, f)         likewise, until f is true for an edge; the result is the same for the whole mask
 //   prefetch(first, count)               hint: the calling lane will read the range soon
 //   expect(mask, wants, i)               likewise, with an edge for each lane of the mask that wants one
@@ -47,7 +48,6 @@ template <class T> class pointer_session {
     for_each_chunk_indexed(mask, first, last, [&f](uint64_t, T v) { f(v); });
   }
 
-  // Likewise, with the index of each.
   template <class F> WB_FN void for_each_chunk_indexed(warp::mask_t mask, uint64_t first, uint64_t last, F f) const {
     const uint32_t lanes = warp::count(mask);
     uint64_t at = start(mask, first);

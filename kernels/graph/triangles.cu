@@ -126,8 +126,8 @@ template <class Id, class Session> class triangle_counter {
   run_reader<Session> reader_;
 };
 
-// Counts the triangles whose vertex of lowest rank is from p.first to p.last, and whose middle one is from p.near_first to p.near_last. Warps take vertices as they finish others, because some
-// take much longer.
+// Counts the triangles whose vertex of lowest rank is from p.first to p.last, and whose middle one is from p.near_first to p.near_last.
+// Warps take vertices as they finish others, because some take much longer.
 template <class Id, class Source> WB_FN void triangles_count(const wb_triangles& p, const Source& source) {
   wb_graph_counters* sums = p.sums;
   auto edges = source.open();

@@ -38,6 +38,7 @@ class window {
   WB_FN uint32_t operator[](uint32_t i) const { return words_[i]; }
 
   // Copies words from..to of the session `source` to place `at` and the places behind it, which the window has. All lanes call this.
+  // Words that cannot be read leave their places as they were: the run has failed then.
   template <class Session> WB_FN void copy(Session& source, uint64_t from, uint64_t to, uint32_t at) {
     uint32_t* place = words_ + at;
     warp::sync(warp::full());  // nobody reads what was there
