@@ -165,13 +165,30 @@ impl Driver {
 
     pub fn enable(&mut self) {
         self.begin(32);
-        until("CSTS.RDY", || self.read(register::CSTS) & csts::RDY != 0);
+        self.until_ready(true);
+    }
+
+    /// Enables the controller again with other entry or page sizes in CC; its fresh admin queue stays.
+    pub fn enable_with(&mut self, cc: u32) {
+        self.enable();
+        self.stop();
+        self.write(register::CC, cc::EN | cc);
+        self.until_ready(true);
     }
 
     pub fn disable(&mut self) {
-        self.write(register::CC, 0);
-        until("CSTS.RDY to clear", || self.read(register::CSTS) & csts::RDY == 0);
+        self.stop();
         self.admin = None;
+    }
+
+    /// Clears CC.EN, which is allowed only once CSTS.RDY has followed it (NVMe Base 2.1, 3.1.4.5).
+    fn stop(&self) {
+        self.write(register::CC, 0);
+        self.until_ready(false);
+    }
+
+    fn until_ready(&self, ready: bool) {
+        until("CSTS.RDY", || (self.read(register::CSTS) & csts::RDY != 0) == ready);
     }
 
     pub fn admin(&mut self, e: SqEntry) -> CqEntry {

@@ -120,11 +120,7 @@ fn several_submission_queues_may_share_a_completion_queue() {
 fn queues_need_entry_sizes_in_cc() {
     let c = crate::soft::nvme::SoftController::start(SoftConfig::memory(1 << 20).threads(1)).unwrap();
     let mut d = Driver::new(&c);
-    d.begin(16);
-    d.write(register::CC, 0);
-    until("the reset", || d.read(register::CSTS) == 0);
-    d.write(register::CC, cc::EN);
-    until("CSTS.RDY", || d.read(register::CSTS) & csts::RDY != 0);
+    d.enable_with(0);
     let p = d.pair_memory(1, 16);
     let create = d.create_cq(&p);
     assert_eq!(d.admin_status(create), status::INVALID_QUEUE_SIZE.dnr());

@@ -95,12 +95,7 @@ fn shutdown_completes_and_a_reset_brings_it_back() {
 fn larger_memory_pages_change_what_prps_mean() {
     let c = SoftController::start(small()).unwrap();
     let mut d = Driver::new(&c);
-    d.begin(32);
-    d.write(register::CC, 0);
-    until("the reset", || d.read(register::CSTS) == 0);
-    let entries = cc::IOSQES_64 | cc::IOCQES_16;
-    d.write(register::CC, cc::EN | entries | cc::mps(13));
-    until("CSTS.RDY", || d.read(register::CSTS) & csts::RDY != 0);
+    d.enable_with(cc::IOSQES_64 | cc::IOCQES_16 | cc::mps(13));
     // Two pages of 8 KiB: 16 KiB without a list, from a start that is page aligned on the device's side.
     let data = d.memory(8 * PAGE);
     let start = data.iova.next_multiple_of(2 * PAGE as u64);
