@@ -1,5 +1,6 @@
-//! Tests the repository's own files: its documents, the pack of test programs, and the virtual machine rig.
+//! Tests the repository's own files: its documents, what images are built from, the pack of test programs, and the virtual machine rig.
 
+mod container;
 mod pack;
 mod readme;
 mod rig;
