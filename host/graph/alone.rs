@@ -43,6 +43,26 @@ impl Mirrors {
         match *self {}
     }
 
+    pub(super) fn firsts(&self) -> &[u64] {
+        match *self {}
+    }
+
+    pub(super) fn ranks(&self) -> Vec<u32> {
+        match *self {}
+    }
+
+    pub(super) fn add_up(&self, _: &Region) -> Result<(), GraphError> {
+        match *self {}
+    }
+
+    pub(super) fn message_words(&self) -> usize {
+        match *self {}
+    }
+
+    pub(super) fn send(&self, _: &Region, _: usize) -> Result<(), GraphError> {
+        match *self {}
+    }
+
     pub(super) fn claims(&self, _: &str, _: usize) -> Result<Claims, GraphError> {
         match *self {}
     }

@@ -1,5 +1,6 @@
 //! Communities by synchronous label propagation (CDLP of LDBC Graphalytics).
 
+use super::batches::{self, Batch};
 use super::edges::{EdgeStore, GraphError, GraphOnEngine, Lists};
 use super::launch::{Launcher, ValueKind, Values};
 use super::params::{
@@ -98,14 +99,6 @@ impl CdlpOnEngine {
     }
 }
 
-/// Vertices whose tables fit into the work space together, and their edges in each direction.
-#[derive(Clone, Debug, PartialEq)]
-struct Batch {
-    vertices: Range<u64>,
-    out: Range<u64>,
-    inward: Range<u64>,
-}
-
 /// Memory and kernels of a run.
 #[derive(Debug)]
 pub struct Cdlp {
@@ -156,14 +149,14 @@ impl Cdlp {
         let slot = 2 * graph.id_bytes();
         let most = (options.work_space / (2 * slot as u64)).max(1);
         let inward = graph.inward.as_ref().filter(|_| graph.directed);
-        let (batches, longest) = plan(graph, inward, most)?;
+        let offsets = (&graph.out.offset, inward.map(|lists| &lists.offset));
+        let (batches, longest) = batches::plan(offsets, 0..graph.vertices, most)?;
         let label_bits = (u64::BITS - graph.vertices.saturating_sub(1).leading_zeros()).max(1);
         if longest >= u64::MAX >> label_bits {
             let range = "below 2^64 divided by the number of vertices";
             return Err(GraphError::Parameter { name: "largest degree", value: longest as f64, range });
         }
-        let entries = |b: &Batch| (b.out.end - b.out.start) + (b.inward.end - b.inward.start);
-        let table = batches.iter().map(entries).max().unwrap_or(0) as usize * 2 * slot;
+        let table = batches.iter().map(Batch::edges).max().unwrap_or(0) as usize * 2 * slot;
         let device = |bytes: usize| graph.engine.allocate(Place::Device, bytes);
         Ok(Self {
             graph: graph.clone(),
@@ -332,70 +325,4 @@ fn missing(missing: &'static str) -> GraphError {
 
 fn with_edges(lists: &Lists) -> Result<(&Lists, &EdgeStore), GraphError> {
     Ok((lists, lists.edges.as_ref().ok_or_else(|| missing("neighbour lists"))?))
-}
-
-/// Divides the vertices into batches of at most `most` neighbours, or of one vertex that has more. Returns also the
-/// largest number of neighbours of a vertex.
-fn plan(graph: &GraphOnEngine, inward: Option<&Lists>, most: u64) -> Result<(Vec<Batch>, u64), GraphError> {
-    /// Number of offsets that are copied to the host at a time.
-    const PART: u64 = 1 << 18;
-    let mut batches = Vec::new();
-    let (mut longest, mut start, mut before) = (0, [0u64; 3], [0u64; 3]);
-    let batch = |start: [u64; 3], end: [u64; 3]| Batch {
-        vertices: start[0]..end[0],
-        out: start[1]..end[1],
-        inward: start[2]..end[2],
-    };
-    for part in (0..graph.vertices).step_by(PART as usize) {
-        let count = PART.min(graph.vertices - part) as usize;
-        // The ends of the lists of these vertices.
-        let ends = |lists: &Lists| lists.offset.get_slice::<u64>((part as usize + 1) * size_of::<u64>(), count);
-        let out = ends(&graph.out)?;
-        let inward = inward.map(ends).transpose()?;
-        for i in 0..count {
-            let end = [part + i as u64 + 1, out[i], inward.as_ref().map_or(0, |inward| inward[i])];
-            let entries = |from: [u64; 3]| (end[1] - from[1]) + (end[2] - from[2]);
-            longest = longest.max(entries(before));
-            if entries(start) > most && before[0] > start[0] {
-                batches.push(batch(start, before));
-                start = before;
-            }
-            before = end;
-        }
-    }
-    if before[0] > start[0] {
-        batches.push(batch(start, before));
-    }
-    Ok((batches, longest))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::engine::testing;
-    use crate::graph::{Csr, CsrOptions, Placement, PlacementOptions};
-
-    #[test]
-    fn batches_hold_each_vertex_once_and_no_more_than_the_work_space() {
-        let edges: Vec<_> = (1..40).map(|v| (0, v)).chain((0..30).map(|v| (v, v * 7 % 40))).collect();
-        for directed in [false, true] {
-            let csr = Csr::from_edges(50, &edges, CsrOptions { directed, ..Default::default() }).unwrap();
-            let graph = GraphOnEngine::place(&testing::cpu(), &csr, Placement::Gpu, PlacementOptions::CDLP).unwrap();
-            let degree = |v: u64| csr.degree(v) + if directed { csr.transpose().degree(v) } else { 0 };
-            for most in [1, 5, 45, 1000] {
-                let (batches, longest) = plan(&graph, graph.inward.as_ref(), most).unwrap();
-                assert_eq!(longest, (0..50).map(degree).max().unwrap());
-                let mut next = 0;
-                for b in &batches {
-                    assert_eq!(b.vertices.start, next);
-                    let entries: u64 = b.vertices.clone().map(degree).sum();
-                    assert_eq!(entries, (b.out.end - b.out.start) + (b.inward.end - b.inward.start));
-                    assert!(entries <= most || b.vertices.end == next + 1, "{b:?}");
-                    next = b.vertices.end;
-                }
-                assert_eq!(next, 50);
-                assert_eq!(batches.len() == 1, most == 1000);
-            }
-        }
-    }
 }

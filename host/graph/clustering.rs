@@ -96,7 +96,8 @@ pub fn clustering(graph: &GraphOnEngine) -> Result<ClusteringResult, GraphError>
 
 impl Clustering {
     /// Allocates the memory of a run. Undirected lists sorted by degree need 20 bytes for each vertex. Directed graphs,
-    /// and lists in another order, need 24 bytes and marks: at most the larger of 256 MiB and 16 bytes for each vertex.
+    /// and lists in another order, need 24 bytes and marks: at most the larger of 256 MiB and 16 bytes for each vertex. A
+    /// graph that is distributed over PEs needs 20 more for each vertex of all PEs, 28 if it is directed. Collective then.
     ///
     /// # Errors
     /// [`GraphError::NotPlaced`] if the graph was placed without neighbour lists, or a directed graph without in-neighbour
@@ -148,6 +149,7 @@ impl Clustering {
         let started = Instant::now();
         let (steps, _) = self.count.run(&self.arcs)?;
         self.count.divide(&self.arcs, &self.coefficient)?;
+        self.count.share(&self.coefficient)?;
         self.count.bring_outside(&self.coefficient)?;
         let elapsed = started.elapsed();
         let io = graph.stats_since(before)?;

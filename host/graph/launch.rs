@@ -22,6 +22,8 @@ crate::engine::plain!(
     params::Components,
     params::Mirrors,
     params::MultiBfs,
+    params::Near,
+    params::NearCopy,
     params::Order,
     params::Core,
     params::Pagerank,
@@ -180,6 +182,16 @@ impl Launcher {
         let Some(mirrors) = &self.mirrors else { return Ok(false) };
         mirrors.unite(union, (values.region, values.bytes))?;
         Ok(true)
+    }
+
+    /// Adds up the counts of each vertex on the PE that has its lists.
+    pub(super) fn add_up(&self, counts: &Region) -> Result<(), GraphError> {
+        self.mirrors.as_ref().map_or(Ok(()), |mirrors| mirrors.add_up(counts))
+    }
+
+    /// Returns the exchange with the other PEs, or `None` if there is only this PE.
+    pub(super) fn mirrors(&self) -> Option<&Mirrors> {
+        self.mirrors.as_ref()
     }
 
     /// Allocates the memory of claims, for an algorithm whose kernel of claims has this name; `None` if there is only this PE.

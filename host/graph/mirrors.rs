@@ -1,6 +1,7 @@
 //! Exchange between the PEs of a graph whose lists are distributed: each PE computes the values of its own vertices, and has
 //! copies of all others (`kernels/graph/mirrors.cu`).
 
+use super::distribution::rank;
 use super::edges::{GraphError, GraphOnEngine};
 use super::params::{
     Claims as ClaimParameters, GRAPH_BLOCK_THREADS, GRAPH_BLOCKS_PER_PROCESSOR, GraphReport as Report,
@@ -20,7 +21,8 @@ const WIDEST_WORDS: usize = size_of::<u64>() / size_of::<u32>();
 /// Bytes of a claim: a vertex and a value.
 const CLAIM_BYTES: usize = 2 * size_of::<u64>();
 /// Kernels of exchanges.
-const KERNELS: [&str; 4] = ["wb_mirrors_values", "wb_mirrors_trees", "wb_mirrors_least_u32", "wb_mirrors_least_u64"];
+const KERNELS: [&str; 5] =
+    ["wb_mirrors_values", "wb_mirrors_trees", "wb_mirrors_least_u32", "wb_mirrors_least_u64", "wb_mirrors_sums_u64"];
 /// Areas and headers, which are used in turn.
 const TURNS: usize = 2;
 
@@ -28,7 +30,12 @@ const TURNS: usize = 2;
 pub(super) fn heap_bytes(vertices: usize, pes: usize) -> usize {
     let signals = 2 * pes * size_of::<u64>();
     let claims = pes * capacity(vertices, pes) * CLAIM_BYTES;
-    TURNS * (vertices * WIDEST_WORDS * size_of::<u32>() + pes * size_of::<Header>()) + claims + signals
+    TURNS * (area_words(vertices, pes) * size_of::<u32>() + pes * size_of::<Header>()) + claims + signals
+}
+
+/// Returns the words of an area, which has room for a value of each vertex, and for as many of one PE's from each PE.
+fn area_words(vertices: usize, pes: usize) -> usize {
+    pes * capacity(vertices, pes) * WIDEST_WORDS
 }
 
 /// Kind of a union of what all PEs have found.
@@ -44,7 +51,6 @@ pub(super) enum Union {
 #[derive(Debug)]
 pub(super) struct Claims {
     grid: Grid,
-    first: Region,
     outbox: Region,
     count: Region,
     packed: Region,
@@ -77,6 +83,8 @@ pub(super) struct Mirrors {
     limit: Duration,
     /// First vertex of each PE, and the number of vertices.
     firsts: Arc<[u64]>,
+    /// Copy of `firsts` on the device.
+    first: Region,
     area: Sym<u32>,
     header: Sym<u64>,
     signal: Sym<u64>,
@@ -96,13 +104,16 @@ impl Mirrors {
         let pes = world.n_pes();
         engine.prepare("wb_mirrors_")?;
         let headers = TURNS * pes * size_of::<Header>() / size_of::<u64>();
+        let first = engine.allocate(Place::Device, size_of_val(&distribution.firsts[..]))?;
+        first.set_slice(0, &distribution.firsts)?;
         Ok(Some(Self {
             engine: engine.clone(),
             world: world.clone(),
             grid: resident_grid(world, engine, &KERNELS)?,
             limit: graph.launch_limit,
             firsts: distribution.firsts.clone(),
-            area: world.malloc(TURNS * WIDEST_WORDS * graph.vertices as usize)?,
+            first,
+            area: world.malloc(TURNS * area_words(graph.vertices as usize, pes))?,
             header: world.malloc(headers)?,
             signal: world.malloc(pes)?,
             counters: engine.allocate(Place::Device, size_of::<Counters>())?,
@@ -178,6 +189,51 @@ impl Mirrors {
         Ok(())
     }
 
+    /// Returns the first vertex of each PE, and the number of vertices.
+    pub(super) fn firsts(&self) -> &[u64] {
+        &self.firsts
+    }
+
+    /// Returns the place of each vertex in descending order of degree.
+    pub(super) fn ranks(&self) -> Vec<u32> {
+        let pes = self.world.n_pes();
+        let of = |pe: usize| (0..self.firsts[pe + 1] - self.firsts[pe]).map(move |local| rank(pes, pe, local) as u32);
+        (0..pes).flat_map(of).collect()
+    }
+
+    /// Adds up the counts of each vertex on the PE that has its lists; those of other vertices are then of no use.
+    ///
+    /// # Errors
+    /// [`GraphError::OtherPe`] if another PE fails.
+    pub(super) fn add_up(&self, counts: &Region) -> Result<(), GraphError> {
+        let own = words(counts, self.own(), size_of::<u64>());
+        let own = Header { least: u64::MAX, first: own.start, words: own.end - own.start, ..Header::zeroed() };
+        let p = Parameters { values: counts.address(), own, ..Parameters::zeroed() };
+        // SAFETY: these are the parameters of this kernel. The counts are borrowed, one of 8 bytes for each vertex.
+        unsafe { self.exchange("wb_mirrors_sums_u64", p) }.map(drop)
+    }
+
+    /// Returns the most words that [`Mirrors::send`] sends.
+    pub(super) fn message_words(&self) -> usize {
+        self.area.len() / TURNS
+    }
+
+    /// Sends the first `count` words of `data`, which are at most [`Mirrors::message_words`], to all other PEs. One PE sends; the
+    /// others pass 0, and get the words in `data`.
+    ///
+    /// # Errors
+    /// [`GraphError::OtherPe`] if another PE fails.
+    pub(super) fn send(&self, data: &Region, count: usize) -> Result<(), GraphError> {
+        let p = Parameters {
+            values: data.address(),
+            receiver: self.world.n_pes() as u64,
+            own: Header { least: u64::MAX, words: count as u64, ..Header::zeroed() },
+            ..Parameters::zeroed()
+        };
+        // SAFETY: these are the parameters of this kernel. The data is borrowed, and has as many words as a message.
+        unsafe { self.exchange("wb_mirrors_values", p) }.map(drop)
+    }
+
     /// Allocates the memory of claims, for an algorithm whose kernel of claims has this name. Collective.
     pub(super) fn claims(&self, kernel: &str, id_bytes: usize) -> Result<Claims, GraphError> {
         let (engine, pes) = (&self.engine, self.world.n_pes());
@@ -186,7 +242,6 @@ impl Mirrors {
         let capacity = capacity(vertices, pes);
         let claims = Claims {
             grid: resident_grid(&self.world, engine, &[kernel])?,
-            first: device(size_of_val(&self.firsts[..]))?,
             outbox: device(vertices * id_bytes)?,
             count: device(pes * size_of::<u64>())?,
             packed: device(vertices * CLAIM_BYTES)?,
@@ -195,7 +250,6 @@ impl Mirrors {
             capacity: capacity as u64,
             turn: AtomicU64::new(0),
         };
-        claims.first.set_slice(0, &self.firsts)?;
         claims.reset()?;
         Ok(claims)
     }
@@ -203,7 +257,7 @@ impl Mirrors {
     /// Returns the parameters of the next step that claims, and of the exchange after it.
     pub(super) fn next_claims(&self, claims: &Claims) -> ClaimParameters {
         ClaimParameters {
-            first: claims.first.address(),
+            first: self.first.address(),
             outbox: claims.outbox.address(),
             count: claims.count.address(),
             packed: claims.packed.address(),
@@ -254,6 +308,7 @@ impl Mirrors {
         let p = Parameters {
             counters: self.counters.address(),
             report: self.report.address(),
+            first: self.first.address(),
             area: self.area.address(),
             header: self.header.address(),
             signal: self.signal.address(),

@@ -47,6 +47,7 @@ pub use names::{NameFault, Names, NamesError};
 internal!(names::{LONGEST_VERTEX_NAME, VertexName});
 internal!(packed::{Damage, Encoder, decode_block, pack_values, unpack_values});
 
+mod batches;
 mod betweenness;
 mod bfs;
 mod cdlp;
@@ -64,6 +65,7 @@ mod levels;
 #[cfg_attr(not(feature = "shmem"), path = "alone.rs")]
 mod mirrors;
 mod multi_bfs;
+mod near;
 mod neighbourhood;
 mod occupied;
 mod order;

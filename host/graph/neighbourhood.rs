@@ -1,14 +1,18 @@
 //! Arcs between the neighbours of each vertex, which triangle counts and clustering coefficients consist of.
 
 use super::edges::{EdgeStore, GraphError, GraphOnEngine, Placement};
-use super::launch::{Launcher, ValueKind};
+use super::launch::{Launcher, ValueKind, Values};
+use super::near::Near;
 use super::params::{
-    CLUSTERING_FOUND, CLUSTERING_SCANNED, Clustering as ClusteringParameters, GRAPH_MARKER_SLOTS, GRAPH_PIECE_EDGES,
-    GraphReport, TRIANGLES_FOUND, TRIANGLES_SCANNED, Triangles as TrianglesParameters,
+    CLUSTERING_FOUND, CLUSTERING_SCANNED, CLUSTERING_TAKEN, Clustering as ClusteringParameters, GRAPH_BAD_EDGES,
+    GRAPH_MARKER_SLOTS, GRAPH_PIECE_EDGES, GraphReport, TRIANGLES_FOUND, TRIANGLES_SCANNED, TRIANGLES_TAKEN,
+    Triangles as TrianglesParameters,
 };
 use super::vertex_values::VertexValues;
 use crate::args;
+use crate::engine::Args;
 use crate::memory::{Place, Region};
+use bytemuck::Zeroable;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -18,8 +22,9 @@ use std::time::{Duration, Instant};
 pub struct CountReport {
     /// Name of the step: `order` finds the neighbours of higher degree of each vertex, `count` intersects lists.
     pub name: &'static str,
-    /// Number of vertices that the step took. A count of triangles whose cache has not room for all lists goes over the
-    /// vertices several times, each time with the lists of other neighbours.
+    /// Number of vertices that the step took, on all PEs. A count goes over the vertices several times, each time with the
+    /// lists of other neighbours, if the cache has not room for the lists of a graph whose triangles are counted, and if the
+    /// lists are distributed over PEs.
     pub vertices: u64,
     /// Number of edges read.
     pub scanned: u64,
@@ -49,6 +54,8 @@ pub(super) struct NeighbourhoodCount {
     algorithm: &'static str,
     launcher: Launcher,
     method: Method,
+    /// Lists of other PEs.
+    near: Option<Near>,
 }
 
 /// Method by which lists are intersected.
@@ -65,11 +72,7 @@ impl NeighbourhoodCount {
     pub(super) fn new(graph: &GraphOnEngine, algorithm: &'static str) -> Result<Self, GraphError> {
         graph.both_lists(algorithm)?;
         let forward = !graph.directed && graph.out.by_degree;
-        let launcher = if forward {
-            Launcher::new(graph, "wb_triangles_", "triangle counting")
-        } else {
-            Launcher::new(graph, "wb_clustering_", "the clustering coefficient")
-        }?;
+        let launcher = Launcher::across(graph, if forward { "wb_triangles_" } else { "wb_clustering_" })?;
         let device = |bytes: usize| graph.engine.allocate(Place::Device, bytes);
         let vertices = graph.vertices as usize;
         let set = GRAPH_MARKER_SLOTS * graph.id_bytes();
@@ -93,7 +96,13 @@ impl NeighbourhoodCount {
                 blocks: blocks as u32,
             }
         };
-        Ok(Self { graph: graph.clone(), algorithm, launcher, method })
+        let near = Near::new(graph, &launcher)?;
+        Ok(Self { graph: graph.clone(), algorithm, launcher, method, near })
+    }
+
+    /// Sends the values of own vertices to all PEs.
+    pub(super) fn share(&self, values: &VertexValues) -> Result<(), GraphError> {
+        self.launcher.share(Values { region: values.inside(), bytes: size_of::<u64>() })
     }
 
     /// Brings values of vertices into the order in which programs see them.
@@ -105,69 +114,112 @@ impl NeighbourhoodCount {
         &self.graph
     }
 
-    /// Counts the arcs between the neighbours of each vertex; edges in an undirected graph, which are its triangles.
-    /// Returns the steps and the sum of the counts.
+    /// Counts the arcs between the neighbours of each vertex; edges in an undirected graph, which are its triangles. The
+    /// counts of own vertices are then complete. Returns the steps and the sum of the counts of all vertices.
     pub(super) fn run(&self, counts: &VertexValues) -> Result<(Vec<CountReport>, u64), GraphError> {
-        let graph = &self.graph;
         self.launcher.reset()?;
-        if graph.vertices == 0 {
+        if self.graph.vertices == 0 {
             return Ok((Vec::new(), 0));
         }
-        let zero = |region: &Region| region.fill(0, region.len(), 0);
         zero(counts.inside())?;
-        match &self.method {
-            Method::Forward { above, markers } => {
-                zero(above)?;
-                let p = TrianglesParameters {
-                    offset: graph.out.offset.address(),
-                    tile: graph.out.tile.address(),
-                    above: above.address(),
-                    found: counts.address(),
-                    markers: markers.address(),
-                    sums: self.launcher.sums_address(),
-                    report: self.launcher.report_address(),
-                    vertices: graph.vertices,
-                    edges: graph.arcs,
-                    first: 0,
-                    last: graph.vertices,
-                    near_first: 0,
-                    near_last: graph.vertices,
-                };
-                let (edges, _) = graph.both_lists(self.algorithm)?;
-                let started = Instant::now();
-                // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or the
-                // caller and `self` share them.
-                let report = unsafe { self.launcher.step(&self.kernel("wb_triangles_order", edges), args!(p, edges)) }?;
-                let mut steps = vec![report_of("order", graph.vertices, &report, started)];
-                for near in self.neighbours_of_passes(edges)? {
-                    self.in_parts(&mut steps, |first, last| {
-                        let p = TrianglesParameters { first, last, near_first: near.start, near_last: near.end, ..p };
-                        // SAFETY: these are the parameters of this kernel, in regions as those of the step before.
-                        unsafe { self.launcher.step(&self.kernel("wb_triangles_count", edges), args!(p, edges)) }
-                    })?;
-                }
-                // Each triangle was found once, and counts at each of its vertices.
-                let found = 3 * steps.iter().map(|s| s.found).sum::<u64>();
-                Ok((steps, found))
-            }
+        let mut steps = Vec::new();
+        let times = match &self.method {
+            // Each triangle is found once, and counts at each of its vertices.
+            Method::Forward { above, markers } => self.count_forward(&mut steps, counts, above, markers).map(|()| 3),
             Method::Marks { marks, neighbours, .. } => {
-                // A failed run may have left marks.
-                zero(marks)?;
-                neighbours.as_ref().map(zero).transpose()?;
-                let p = self.marks_parameters(counts)?;
-                let (out, inward) = graph.both_lists(self.algorithm)?;
-                let inward = inward.map_or(out, |i| i.edges);
-                let mut steps = Vec::new();
-                self.in_parts(&mut steps, |first, last| {
-                    let p = ClusteringParameters { first, last, ..p };
-                    // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or
-                    // the caller and `self` share them.
-                    unsafe { self.launcher.step(&self.kernel("wb_clustering_count", out), args!(p, out, inward)) }
-                })?;
-                let found = steps.iter().map(|s| s.found).sum();
-                Ok((steps, found))
+                self.count_by_marks(&mut steps, counts, marks, neighbours.as_ref()).map(|()| 1)
             }
+        }?;
+        self.launcher.add_up(counts.inside())?;
+        let found = times * steps.iter().map(|s| s.found).sum::<u64>();
+        Ok((steps, found))
+    }
+
+    /// Counts triangles by the neighbours of higher rank.
+    fn count_forward(
+        &self,
+        steps: &mut Vec<CountReport>,
+        counts: &VertexValues,
+        above: &Region,
+        markers: &Region,
+    ) -> Result<(), GraphError> {
+        let graph = &self.graph;
+        zero(above)?;
+        let p = TrianglesParameters {
+            offset: graph.out.offset.address(),
+            tile: graph.out.tile.address(),
+            above: above.address(),
+            found: counts.address(),
+            markers: markers.address(),
+            sums: self.launcher.sums_address(),
+            report: self.launcher.report_address(),
+            vertices: graph.vertices,
+            edges: graph.arcs,
+            first: 0,
+            last: graph.vertices,
+            near_first: 0,
+            near_last: graph.vertices,
+        };
+        let (edges, _) = graph.both_lists(self.algorithm)?;
+        let started = Instant::now();
+        let order = match &self.near {
+            Some(near) => args!(p, near.parameters(None), edges),
+            None => args!(p, edges),
+        };
+        // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or the caller and
+        // `self` share them.
+        let report = unsafe { self.launcher.step(&self.kernel("wb_triangles_order", edges), order) }?;
+        steps.push(report_of("order", graph.vertices, &report, started.elapsed()));
+        self.launcher.share(Values { region: above, bytes: size_of::<u32>() })?;
+        let kernel = self.kernel("wb_triangles_count", edges);
+        let part = |p: TrianglesParameters, first, last| TrianglesParameters { first, last, ..p };
+        let Some(near) = &self.near else {
+            for range in self.neighbours_of_passes(edges)? {
+                let p = TrianglesParameters { near_first: range.start, near_last: range.end, ..p };
+                // SAFETY: these are the parameters of this kernel, in regions of `self` or shared with the caller.
+                unsafe { self.in_parts(steps, &kernel, |first, last| args!(part(p, first, last), edges)) }?;
+            }
+            return Ok(());
+        };
+        for message in near.messages() {
+            let n = near.bring(graph, &self.launcher, message)?;
+            let p = TrianglesParameters { near_first: n.first, near_last: n.last, ..p };
+            // SAFETY: these are the parameters of this kernel, in regions of `self` or shared with the caller.
+            unsafe { self.in_parts(steps, &kernel, |first, last| args!(part(p, first, last), n, edges)) }?;
         }
+        Ok(())
+    }
+
+    /// Counts the arcs between marked neighbours.
+    fn count_by_marks(
+        &self,
+        steps: &mut Vec<CountReport>,
+        counts: &VertexValues,
+        marks: &Region,
+        neighbours: Option<&Region>,
+    ) -> Result<(), GraphError> {
+        let graph = &self.graph;
+        // A failed run may have left marks.
+        zero(marks)?;
+        let p = self.marks_parameters(counts)?;
+        let (out, inward) = graph.both_lists(self.algorithm)?;
+        let inward = inward.map_or(out, |i| i.edges);
+        let kernel = self.kernel("wb_clustering_count", out);
+        let part = |first, last| ClusteringParameters { first, last, ..p };
+        let Some(near) = &self.near else {
+            neighbours.map(zero).transpose()?;
+            // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or the caller
+            // and `self` share them.
+            return unsafe { self.in_parts(steps, &kernel, |first, last| args!(part(first, last), out, inward)) };
+        };
+        for message in near.messages() {
+            let n = near.bring(graph, &self.launcher, message)?;
+            // Each pass counts the neighbours of all own vertices.
+            neighbours.map(zero).transpose()?;
+            // SAFETY: these are the parameters of this kernel, in regions of `self` or shared with the caller.
+            unsafe { self.in_parts(steps, &kernel, |first, last| args!(part(first, last), n, out, inward)) }?;
+        }
+        Ok(())
     }
 
     /// Returns the neighbours whose lists each pass of a count reads: so many that their lists stay in the cache, which has
@@ -239,30 +291,46 @@ impl NeighbourhoodCount {
     }
 
     fn kernel(&self, name: &str, edges: &EdgeStore) -> String {
-        format!("{name}_{}_{}", edges.source(), self.graph.id_suffix())
+        let part = if self.near.is_some() { "_part" } else { "" };
+        format!("{name}{part}_{}_{}", edges.source(), self.graph.id_suffix())
     }
 
-    /// Calls `step` with parts of the vertices, each for a launch.
-    fn in_parts(
+    /// Counts for parts of the vertices, each in a launch. A PE that has none left takes part in the exchanges until all have
+    /// done theirs.
+    ///
+    /// # Safety
+    /// As for [`Launcher::run`]: `args` returns those of vertices from the first number to the last.
+    unsafe fn in_parts(
         &self,
         steps: &mut Vec<CountReport>,
-        step: impl Fn(u64, u64) -> Result<GraphReport, GraphError>,
+        kernel: &str,
+        args: impl Fn(u64, u64) -> Args,
     ) -> Result<(), GraphError> {
-        let vertices = self.graph.vertices;
-        let (mut first, mut count) = (0, FIRST_VERTICES);
-        while first < vertices {
-            let last = vertices.min(first.saturating_add(count));
+        let own = self.graph.own_vertices();
+        let (mut first, mut count) = (own.start, FIRST_VERTICES);
+        loop {
+            let last = own.end.min(first.saturating_add(count));
             let started = Instant::now();
-            let report = report_of("count", last - first, &step(first, last)?, started);
-            match report.elapsed {
+            let mut report = GraphReport { least: u64::MAX, ..GraphReport::zeroed() };
+            if first < last {
+                // SAFETY: the caller makes the same promise.
+                report = unsafe { self.launcher.step_here(kernel, args(first, last)) }?;
+            }
+            let elapsed = started.elapsed();
+            match elapsed {
                 t if t < SHORT => count = count.saturating_mul(2),
                 t if t > LONG => count = (count / 2).max(1),
                 _ => {}
             }
-            steps.push(report);
+            report.sum[TAKEN] = last - first;
+            report.sum[LEFT] = u64::from(last < own.end);
+            let all = self.launcher.end(report, 0, None)?;
+            steps.push(report_of("count", all.sum[TAKEN], &all, elapsed));
             first = last;
+            if all.sum[LEFT] == 0 {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 }
 
@@ -274,16 +342,24 @@ fn passes_for(pages: u64, frames: u64) -> u64 {
     if pages <= frames { 1 } else { pages.div_ceil((frames / 2).max(1)).min(MOST_PASSES) }
 }
 
-// Both kernels report in the same places.
-const _: () = assert!(TRIANGLES_FOUND == CLUSTERING_FOUND && TRIANGLES_SCANNED == CLUSTERING_SCANNED);
+/// Sum of the vertices that all PEs took in a step.
+const TAKEN: usize = TRIANGLES_TAKEN;
+/// Sum of the PEs that have vertices left after a step.
+const LEFT: usize = TAKEN + 1;
 
-fn report_of(name: &'static str, vertices: u64, report: &GraphReport, started: Instant) -> CountReport {
+// Both kernels report in the same places, and leave one to the host.
+const _: () = assert!(
+    TRIANGLES_FOUND == CLUSTERING_FOUND
+        && TRIANGLES_SCANNED == CLUSTERING_SCANNED
+        && TRIANGLES_TAKEN == CLUSTERING_TAKEN
+        && LEFT < GRAPH_BAD_EDGES
+);
+
+fn zero(region: &Region) -> Result<(), GraphError> {
+    Ok(region.fill(0, region.len(), 0)?)
+}
+
+fn report_of(name: &'static str, vertices: u64, report: &GraphReport, elapsed: Duration) -> CountReport {
     let sum = |which: usize| report.sum[which];
-    CountReport {
-        name,
-        vertices,
-        scanned: sum(TRIANGLES_SCANNED),
-        found: sum(TRIANGLES_FOUND),
-        elapsed: started.elapsed(),
-    }
+    CountReport { name, vertices, scanned: sum(TRIANGLES_SCANNED), found: sum(TRIANGLES_FOUND), elapsed }
 }

@@ -329,6 +329,7 @@ pub struct Mirrors {
     pub values: u64,
     pub counters: u64,
     pub report: u64,
+    pub first: u64,
     pub area: u64,
     pub header: u64,
     pub signal: u64,
@@ -340,19 +341,20 @@ pub struct Mirrors {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of Mirrors"][size_of::<Mirrors>() - 208usize];
+    ["Size of Mirrors"][size_of::<Mirrors>() - 216usize];
     ["Alignment of Mirrors"][align_of::<Mirrors>() - 8usize];
     ["Offset of field: Mirrors::values"][offset_of!(Mirrors, values) - 0usize];
     ["Offset of field: Mirrors::counters"][offset_of!(Mirrors, counters) - 8usize];
     ["Offset of field: Mirrors::report"][offset_of!(Mirrors, report) - 16usize];
-    ["Offset of field: Mirrors::area"][offset_of!(Mirrors, area) - 24usize];
-    ["Offset of field: Mirrors::header"][offset_of!(Mirrors, header) - 32usize];
-    ["Offset of field: Mirrors::signal"][offset_of!(Mirrors, signal) - 40usize];
-    ["Offset of field: Mirrors::area_words"][offset_of!(Mirrors, area_words) - 48usize];
-    ["Offset of field: Mirrors::turn"][offset_of!(Mirrors, turn) - 56usize];
-    ["Offset of field: Mirrors::receiver"][offset_of!(Mirrors, receiver) - 64usize];
-    ["Offset of field: Mirrors::reals"][offset_of!(Mirrors, reals) - 72usize];
-    ["Offset of field: Mirrors::own"][offset_of!(Mirrors, own) - 80usize];
+    ["Offset of field: Mirrors::first"][offset_of!(Mirrors, first) - 24usize];
+    ["Offset of field: Mirrors::area"][offset_of!(Mirrors, area) - 32usize];
+    ["Offset of field: Mirrors::header"][offset_of!(Mirrors, header) - 40usize];
+    ["Offset of field: Mirrors::signal"][offset_of!(Mirrors, signal) - 48usize];
+    ["Offset of field: Mirrors::area_words"][offset_of!(Mirrors, area_words) - 56usize];
+    ["Offset of field: Mirrors::turn"][offset_of!(Mirrors, turn) - 64usize];
+    ["Offset of field: Mirrors::receiver"][offset_of!(Mirrors, receiver) - 72usize];
+    ["Offset of field: Mirrors::reals"][offset_of!(Mirrors, reals) - 80usize];
+    ["Offset of field: Mirrors::own"][offset_of!(Mirrors, own) - 88usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable)]
@@ -524,6 +526,54 @@ const _: () = {
     ["Offset of field: Pagerank::last"][offset_of!(Pagerank, last) - 112usize];
     ["Offset of field: Pagerank::backward"][offset_of!(Pagerank, backward) - 120usize];
     ["Offset of field: Pagerank::reserved"][offset_of!(Pagerank, reserved) - 124usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
+pub struct Near {
+    pub rank: u64,
+    pub offset: u64,
+    pub in_offset: u64,
+    pub edges: u64,
+    pub in_edges: u64,
+    pub base: u64,
+    pub in_base: u64,
+    pub first: u64,
+    pub last: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Near"][size_of::<Near>() - 72usize];
+    ["Alignment of Near"][align_of::<Near>() - 8usize];
+    ["Offset of field: Near::rank"][offset_of!(Near, rank) - 0usize];
+    ["Offset of field: Near::offset"][offset_of!(Near, offset) - 8usize];
+    ["Offset of field: Near::in_offset"][offset_of!(Near, in_offset) - 16usize];
+    ["Offset of field: Near::edges"][offset_of!(Near, edges) - 24usize];
+    ["Offset of field: Near::in_edges"][offset_of!(Near, in_edges) - 32usize];
+    ["Offset of field: Near::base"][offset_of!(Near, base) - 40usize];
+    ["Offset of field: Near::in_base"][offset_of!(Near, in_base) - 48usize];
+    ["Offset of field: Near::first"][offset_of!(Near, first) - 56usize];
+    ["Offset of field: Near::last"][offset_of!(Near, last) - 64usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
+pub struct NearCopy {
+    pub to: u64,
+    pub first: u64,
+    pub last: u64,
+    pub vertices: u64,
+    pub sums: u64,
+    pub report: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of NearCopy"][size_of::<NearCopy>() - 48usize];
+    ["Alignment of NearCopy"][align_of::<NearCopy>() - 8usize];
+    ["Offset of field: NearCopy::to"][offset_of!(NearCopy, to) - 0usize];
+    ["Offset of field: NearCopy::first"][offset_of!(NearCopy, first) - 8usize];
+    ["Offset of field: NearCopy::last"][offset_of!(NearCopy, last) - 16usize];
+    ["Offset of field: NearCopy::vertices"][offset_of!(NearCopy, vertices) - 24usize];
+    ["Offset of field: NearCopy::sums"][offset_of!(NearCopy, sums) - 32usize];
+    ["Offset of field: NearCopy::report"][offset_of!(NearCopy, report) - 40usize];
 };
 pub const TRIANGLES_FOUND: usize = 0;
 pub const TRIANGLES_SCANNED: usize = 1;

@@ -70,7 +70,7 @@ impl GraphOnEngine {
         needs: PlacementOptions,
     ) -> Result<Self, GraphError> {
         let mut placed = Self::place_lists(engine, csr, transposed(csr, needs).as_ref(), placement, needs)?;
-        placed.loops = self_loops(engine, csr)?;
+        placed.loops = self_loops(engine, csr.vertices(), |v| csr.has_self_loop(v))?;
         Ok(placed)
     }
 
@@ -89,7 +89,7 @@ impl GraphOnEngine {
     }
 
     /// Places a graph as [`GraphOnEngine::place`] does, with the in-lists given. Self-loops are not looked for: the
-    /// neighbours of a partition's lists are not its vertices.
+    /// neighbours of the parts of a search are not its vertices.
     pub(super) fn place_lists(
         engine: &Engine,
         csr: &Csr,
@@ -347,11 +347,14 @@ pub(super) fn isolated(out: &[u64], directed: bool, inward: Option<&[u64]>) -> V
 }
 
 /// Returns a bitmap of the vertices with an edge to themselves, or `None` if there are none.
-fn self_loops(engine: &Engine, csr: &Csr) -> Result<Option<Region>, GraphError> {
-    let vertices = csr.vertices();
+pub(super) fn self_loops(
+    engine: &Engine,
+    vertices: u64,
+    has_loop: impl Fn(u64) -> bool + Sync,
+) -> Result<Option<Region>, GraphError> {
     let bitmap = parallel::map(vertices.div_ceil(32) as usize, |word| {
         let first = word as u64 * 32;
-        (first..vertices.min(first + 32)).fold(0u32, |bits, v| bits | u32::from(csr.has_self_loop(v)) << (v - first))
+        (first..vertices.min(first + 32)).fold(0u32, |bits, v| bits | u32::from(has_loop(v)) << (v - first))
     });
     bitmap.iter().any(|word| *word != 0).then(|| device(engine, &bitmap)).transpose()
 }

@@ -92,7 +92,8 @@ pub fn triangles(graph: &GraphOnEngine) -> Result<TrianglesResult, GraphError> {
 
 impl Triangles {
     /// Allocates the memory of a count. Lists sorted by degree need 12 bytes for each vertex, and are read least. For
-    /// lists in another order there are marks: at most the larger of 256 MiB and 16 bytes for each vertex.
+    /// lists in another order there are marks: at most the larger of 256 MiB and 16 bytes for each vertex. A graph that is
+    /// distributed over PEs needs 20 more for each vertex of all PEs. Collective then.
     ///
     /// # Errors
     /// * [`GraphError::Directed`] if the graph is directed.
@@ -141,6 +142,7 @@ impl Triangles {
         let started = Instant::now();
         // Each triangle is counted at its three vertices.
         let (steps, counts) = self.count.run(&self.triangles)?;
+        self.count.share(&self.triangles)?;
         self.count.bring_outside(&self.triangles)?;
         let elapsed = started.elapsed();
         let io = graph.stats_since(before)?;

@@ -7,7 +7,7 @@
 // edges (Chiba, Nishizeki: Arboricity and subgraph listing algorithms, SIAM J. Comput. 14, 1985), whatever the order of the lists.
 #include <warpbell/kernel.h>
 
-#include "marker.cuh"
+#include "near.cuh"
 
 namespace warpbell {
 namespace graph {
@@ -37,18 +37,11 @@ class neighbour_marks {
 };
 
 // One warp of a block that counts arcs between neighbours.
-template <class Id, class Session> class neighbour_counter {
+template <class Id, class Session, class Near, class Ranks, class Range> class neighbour_counter {
  public:
-  WB_FN neighbour_counter(const wb_clustering& p, neighbour_marks marks, Session& out, Session& in)
-      : offset_(p.offset),
-        in_offset_(p.in_offset),
-        arcs_(p.arcs),
-        vertices_(p.vertices),
-        marks_(marks),
-        out_(out),
-        in_(in),
-        out_reader_(out),
-        in_reader_(in) {}
+  WB_FN neighbour_counter(const wb_clustering& p, neighbour_marks marks, both_directions<Session> own, both_directions<Near> near,
+                          Ranks ranks, Range range)
+      : arcs_(p.arcs), vertices_(p.vertices), marks_(marks), own_(own), near_(near), ranks_(ranks), range_(range) {}
 
   // Marks the neighbours of c. Returns the number of those that this lane marked first. The warps of a block share the lists.
   WB_FN uint64_t mark(uint64_t c) {
@@ -64,11 +57,11 @@ template <class Id, class Session> class neighbour_counter {
   // Reads the lists of the neighbours of c that rank below c, in parts that fit `lists`. The warps of a block share these neighbours.
   WB_FN void count(uint64_t c, marker<Id>& lists, marker<uint64_t>& pairs) {
     walk_neighbours(c, degree(c), neighbour_marks::outward, lists, pairs);
-    if (in_offset_) walk_neighbours(c, degree(c), neighbour_marks::inward, lists, pairs);
+    if (own_.in) walk_neighbours(c, degree(c), neighbour_marks::inward, lists, pairs);
   }
 
-  // Returns the length of both lists of a vertex.
-  WB_FN uint64_t degree(uint64_t v) const { return degree_in(offset_, v) + (in_offset_ ? degree_in(in_offset_, v) : 0); }
+  // Returns the length of both lists of a vertex of this PE.
+  WB_FN uint64_t degree(uint64_t v) const { return own_.out.degree(v) + (own_.in ? own_.in.degree(v) : 0); }
 
   uint64_t found = 0, scanned = 0, bad = 0;  // of this lane
 
@@ -81,24 +74,24 @@ template <class Id, class Session> class neighbour_counter {
   WB_FN static uint64_t pair_of(uint64_t tag, uint64_t z) { return z << 5 | ((tag >> 2) & 31); }
 
   // Calls f(tag, edge) for each valid edge of the lanes' runs in one direction. All lanes call this.
-  template <class Tag, class F> WB_FN void for_each(uint32_t side, run r, Tag tag, F f) {
+  template <class S, class Tag, class F> WB_FN void for_each(const both_directions<S>& lists, uint32_t side, run r, Tag tag, F f) {
     scanned += r.count;
     auto valid = [&](Tag t, Id n) {
-      if (is_valid_edge(out_, n, vertices_, bad)) f(t, n);
+      if (is_valid_edge(lists.out.edges, n, vertices_, bad)) f(t, n);
     };
     if (side == neighbour_marks::outward) {
-      for_each_edge(out_, out_reader_, r.first, r.count, tag, valid);
+      for_each_edge(lists.out.edges, lists.out.reader, r.first, r.count, tag, valid);
     } else {
-      for_each_edge(in_, in_reader_, r.first, r.count, tag, valid);
+      for_each_edge(lists.in.edges, lists.in.reader, r.first, r.count, tag, valid);
     }
   }
 
-  WB_FN const uint64_t* offset_of(uint32_t side) const { return side == neighbour_marks::outward ? offset_ : in_offset_; }
+  WB_FN const uint64_t* offset_of(uint32_t side) const { return side == neighbour_marks::outward ? own_.out.offset : own_.in.offset; }
 
   // Calls f(side, n) for each valid edge of a part of a list, which the lanes share. All lanes call this.
   template <class F> WB_FN void for_each_in(uint32_t side, uint64_t begin, uint64_t end, F f) {
     for (run r = run_to_cut(begin, end); r.count; r = run_to_cut(r.first + r.count, end)) {
-      for_each(side, warp::lane() == 0 ? r : run{0, 0}, side, f);
+      for_each(own_, side, warp::lane() == 0 ? r : run{0, 0}, side, f);
     }
   }
 
@@ -129,16 +122,16 @@ template <class Id, class Session> class neighbour_counter {
         // Neighbours are dealt to the block's warps by their hash.
         const uint32_t hash = static_cast<uint32_t>(static_cast<uint64_t>(y) * 0x9e3779b97f4a7c15ull >> 32);
         if (hash % warp::warps_per_block() != threadIdx.x / warp::width) return;
-        if (ranks_above(c, degree_c, y, degree(y))) lists.insert(y);
+        if (range_.has(y) && ranks_.above(c, degree_c, y)) lists.insert(y);
       });
       warp::sync(warp::full());
       auto soon = [&](Id y) {
-        if (degree_in(offset_, y)) out_.prefetch(offset_[y], degree_in(offset_, y));
-        if (in_offset_ && degree_in(in_offset_, y)) in_.prefetch(in_offset_[y], degree_in(in_offset_, y));
+        if (near_.out.degree(y)) near_.out.edges.prefetch(near_.out.first(y), near_.out.degree(y));
+        if (near_.in && near_.in.degree(y)) near_.in.edges.prefetch(near_.in.first(y), near_.in.degree(y));
       };
-      for_each_key<Session>(lists, soon, [&](bool has, Id y) {
+      for_each_key<Near>(lists, soon, [&](bool has, Id y) {
         const uint64_t tag = has ? tag_of(y, warp::popcount(marks_.of(y))) : 0;
-        if (in_offset_) {
+        if (near_.in) {
           walk_both(has, tag, pairs);
         } else {
           walk_out(has, tag);
@@ -157,11 +150,11 @@ template <class Id, class Session> class neighbour_counter {
 
   // Reads the lists of an undirected graph.
   WB_FN void walk_out(bool has, uint64_t tag) {
-    uint64_t at = has ? offset_[vertex_of(tag)] : 0;
-    const uint64_t end = has ? offset_[vertex_of(tag) + 1] : 0;
+    uint64_t at = has ? near_.out.first(vertex_of(tag)) : 0;
+    const uint64_t end = has ? near_.out.last(vertex_of(tag)) : 0;
     while (warp::any(warp::full(), at < end)) {
       const run r = run_to_cut(at, end);
-      for_each(neighbour_marks::outward, r, tag, [&](uint64_t of, Id z) {
+      for_each(near_, neighbour_marks::outward, r, tag, [&](uint64_t of, Id z) {
         if (is_hit(of, z)) count_arcs(of, z, 1);
       });
       at += r.count;
@@ -173,8 +166,8 @@ template <class Id, class Session> class neighbour_counter {
   WB_FN void walk_both(bool has, uint64_t tag, marker<uint64_t>& pairs) {
     const warp::mask_t all = warp::full();
     const uint64_t y = vertex_of(tag);
-    uint64_t at = has ? offset_[y] : 0;
-    const uint64_t end = has ? offset_[y + 1] : 0;
+    uint64_t at = has ? near_.out.first(y) : 0;
+    const uint64_t end = has ? near_.out.last(y) : 0;
     bool first = true;
     while (warp::any(all, has)) {
       // As many lanes as together fill half of the set; one at least, since a run has no more edges.
@@ -187,18 +180,18 @@ template <class Id, class Session> class neighbour_counter {
       const bool takes = has && sum <= piece_edges;
       if (!takes) r.count = 0;
       pairs.reset(warp::sum(all, r.count));
-      for_each(neighbour_marks::outward, r, tag, [&](uint64_t of, Id z) {
+      for_each(near_, neighbour_marks::outward, r, tag, [&](uint64_t of, Id z) {
         if (!is_hit(of, z)) return;
         count_arcs(of, z, 1);
         pairs.insert(pair_of(of, z));
       });
       warp::sync(all);
-      uint64_t in_at = takes ? in_offset_[y] : 0;
-      const uint64_t in_end = takes ? in_offset_[y + 1] : 0;
+      uint64_t in_at = takes ? near_.in.first(y) : 0;
+      const uint64_t in_end = takes ? near_.in.last(y) : 0;
       const warp::mask_t firsts = warp::ballot(all, first);
       while (warp::any(all, in_at < in_end)) {
         const run in = run_to_cut(in_at, in_end);
-        for_each(neighbour_marks::inward, in, tag, [&](uint64_t of, Id z) {
+        for_each(near_, neighbour_marks::inward, in, tag, [&](uint64_t of, Id z) {
           if (!is_hit(of, z)) return;
           const bool again = pairs.contains(pair_of(of, z));
           if ((firsts >> ((of >> 2) & 31)) & 1u) {
@@ -217,28 +210,30 @@ template <class Id, class Session> class neighbour_counter {
     }
   }
 
-  const uint64_t* offset_;
-  const uint64_t* in_offset_;
   uint64_t* arcs_;
   uint64_t vertices_;
   neighbour_marks marks_;
-  Session& out_;
-  Session& in_;
-  run_reader<Session> out_reader_;
-  run_reader<Session> in_reader_;
+  both_directions<Session> own_;
+  both_directions<Near> near_;
+  Ranks ranks_;
+  Range range_;
 };
 
 // Counts the arcs between the neighbours of each vertex, by the edges whose end of higher rank is from p.first to p.last. `in` is not
-// read in an undirected graph. Blocks take vertices as they finish others, because some take much longer.
-template <class Id, class Source> WB_FN void clustering_count(const wb_clustering& p, const Source& out_source, const Source& in_source) {
+// read in an undirected graph. Blocks take vertices as they finish others, because some take much longer. `make(marks, out, in)` makes the
+// counter of a warp.
+template <class Id, class Source, class Make>
+WB_FN void clustering_count_by(const wb_clustering& p, const Source& out_source, const Source& in_source, Make make) {
   wb_graph_counters* sums = p.sums;
   uint64_t found = 0, scanned = 0, bad = 0;
   if (blockIdx.x < p.blocks) {
     auto out = out_source.open();
     auto in = in_source.open();
+    using session = decltype(out);
+    run_reader<session> out_reader(out), in_reader(in);
     const uint64_t words = (p.vertices + 15) / 16;
     const neighbour_marks marks(p.marks + blockIdx.x * words);
-    neighbour_counter<Id, decltype(out)> counter(p, marks, out, in);
+    auto counter = make(marks, both_directions<session>{{p.offset, 0, out, out_reader}, {p.in_offset, 0, in, in_reader}});
     const uint64_t set = static_cast<uint64_t>(warp::index()) * marker_slots;
     marker<Id> lists(static_cast<Id*>(p.lists) + set);
     marker<uint64_t> pairs(p.pairs ? p.pairs + set : nullptr);
@@ -267,6 +262,28 @@ template <class Id, class Source> WB_FN void clustering_count(const wb_clusterin
   add_count(sums, WB_CLUSTERING_SCANNED, scanned);
   add_count(sums, WB_GRAPH_BAD_EDGES, bad);
   publish(sums, p.report);
+}
+
+// Counts arcs of a graph on one PE.
+template <class Id, class Source> WB_FN void clustering_count(const wb_clustering& p, const Source& out_source, const Source& in_source) {
+  clustering_count_by<Id>(p, out_source, in_source, [&](neighbour_marks marks, auto own) {
+    using session = typename decltype(own)::session;
+    return neighbour_counter<Id, session, session, ranks_by_degree, all_vertices>(p, marks, own, own, {p.offset, p.in_offset}, {});
+  });
+}
+
+// Counts arcs of a graph that is distributed over PEs, by the neighbours whose lists were received. `neighbours` is 0 before.
+template <class Source>
+WB_FN void clustering_count_part(const wb_clustering& p, const wb_near& n, const Source& out_source, const Source& in_source) {
+  using near_session = pointer_session<uint32_t>;
+  near_session near_out(n.edges), near_in(n.in_edges);
+  run_reader<near_session> out_reader(near_out), in_reader(near_in);
+  const both_directions<near_session> near{{n.offset, n.base, near_out, out_reader}, {n.in_offset, n.in_base, near_in, in_reader}};
+  clustering_count_by<uint32_t>(p, out_source, in_source, [&](neighbour_marks marks, auto own) {
+    using session = typename decltype(own)::session;
+    return neighbour_counter<uint32_t, session, near_session, ranks_by_number, vertex_range>(p, marks, own, near, {n.rank},
+                                                                                             {n.first, n.last - n.first});
+  });
 }
 
 // Divides the arcs between the neighbours of each vertex by the number of pairs. An edge of an undirected graph is two arcs.
@@ -313,3 +330,13 @@ WB_CLUSTERING_EDGES(uint64_t, storage_u64, warpbell::array_ref<uint64_t>)
 
 WB_CLUSTERING_PACKED(pointer, warpbell::graph::pointer_source<uint32_t>)
 WB_CLUSTERING_PACKED(storage, warpbell::array_ref<uint32_t>)
+
+#define WB_CLUSTERING_PART(SUFFIX, SOURCE)                                                                                   \
+  WB_GRAPH_KERNEL wb_clustering_count_part_##SUFFIX(WB_PARAM wb_clustering p, WB_PARAM wb_near n, WB_PARAM SOURCE out_edges, \
+                                                    WB_PARAM SOURCE in_edges) {                                              \
+    warpbell::graph::clustering_count_part(p, n, out_edges, in_edges);                                                       \
+  }                                                                                                                          \
+  WB_EXPORT(wb_clustering_count_part_##SUFFIX)
+
+WB_CLUSTERING_PART(pointer_u32, warpbell::graph::pointer_source<uint32_t>)
+WB_CLUSTERING_PART(storage_u32, warpbell::array_ref<uint32_t>)

@@ -39,10 +39,23 @@ class mirrors {
   WB_FN void send() const {
     const uint32_t size = world_.n_pes();
     const uint32_t* values = p_.values;
-    auto segment_for = [&](uint32_t pe) {
+    send_segments([&](uint32_t pe) {
       const bool receives = p_.receiver >= size || p_.receiver == pe;
       return segment{area_ + p_.own.first, values + p_.own.first, receives ? p_.own.words : 0};
-    };
+    });
+  }
+
+  // Sends to each PE the values of that PE's vertices, which take `words` words each.
+  WB_FN void send_to_owners(uint32_t words) const {
+    const uint32_t* values = p_.values;
+    const uint64_t* first = p_.first;
+    send_segments([&](uint32_t pe) {
+      const uint64_t count = (first[pe + 1] - first[pe]) * words;
+      return segment{area_ + world_.my_pe() * count, values + first[pe] * words, count};
+    });
+  }
+
+  template <class SegmentFor> WB_FN void send_segments(SegmentFor segment_for) const {
     wb_mirrors_counters* counters = p_.counters;
     uint64_t* signal = p_.signal;
     put_segments(world_, &counters->put, segment_for, [&]() {
@@ -59,6 +72,21 @@ class mirrors {
     send();
     wb_mirrors_counters* counters = p_.counters;
     grid_barrier(&counters->arrived, world_).sync();
+  }
+
+  // Adds what other PEs have sent of the values of own vertices.
+  template <class T> WB_FN void add_received() const {
+    // As in `receive`.
+    if (world_.has_failed()) return;
+    T* own = reinterpret_cast<T*>(static_cast<uint32_t*>(p_.values) + p_.own.first);
+    const uint64_t count = p_.own.words * sizeof(uint32_t) / sizeof(T);
+    for (uint64_t v = warp::thread_index(); v < count; v += warp::thread_total()) {
+      T sum = own[v];
+      for (uint32_t pe = 0; pe < world_.n_pes(); ++pe) {
+        if (pe != world_.my_pe()) sum += order::load<order::relaxed, order::world>(reinterpret_cast<const T*>(area_) + pe * count + v);
+      }
+      own[v] = sum;
+    }
   }
 
   // Copies the values of other PEs' vertices. A PE whose step has failed takes none.
@@ -121,6 +149,14 @@ WB_FN void mirrors_values(const wb_mirrors& p, const world_ref& world) {
   m.finish();
 }
 
+// Adds up what all PEs have of the values of each vertex, on the vertex's PE.
+template <class T> WB_FN void mirrors_sums(const wb_mirrors& p, const world_ref& world) {
+  const mirrors m(p, world);
+  m.send_to_owners(sizeof(T) / sizeof(uint32_t));
+  m.add_received<T>();
+  m.finish();
+}
+
 // Passes all trees to one PE, and links the trees that another PE passed with those of this PE.
 WB_FN void mirrors_trees(const wb_mirrors& p, const world_ref& world) {
   const mirrors m(p, world);
@@ -161,3 +197,4 @@ WB_MIRRORS(values, values)
 WB_MIRRORS(trees, trees)
 WB_MIRRORS(least_u32, least<uint32_t>)
 WB_MIRRORS(least_u64, least<uint64_t>)
+WB_MIRRORS(sums_u64, sums<uint64_t>)

@@ -199,6 +199,7 @@ typedef struct wb_mirrors {
   WB_POINTER(uint32_t) values;  // of all vertices, in words of 4 bytes
   WB_POINTER(wb_mirrors_counters) counters;
   WB_POINTER(wb_graph_report) report;  // in host memory
+  WB_POINTER(const uint64_t) first;    // [size + 1]: first vertex of each PE
   // In the symmetric heap.
   WB_POINTER(uint32_t) area;             // [2][area_words]
   WB_POINTER(wb_mirrors_header) header;  // [2][size], by sender
@@ -321,6 +322,31 @@ typedef struct wb_pagerank {
   uint32_t backward;  // sweep the edges from the end
   uint32_t reserved;
 } wb_pagerank;
+
+// --- lists of other PEs ----------------------------------------------------------------------------------------------
+
+// Lists of some vertices of one PE, which sent them, in a count over lists that are distributed over PEs.
+typedef struct wb_near {
+  WB_POINTER(const uint32_t) rank;       // [vertices]: place of each vertex in descending order of degree
+  WB_POINTER(const uint64_t) offset;     // [vertices + 1]: of the edges of all PEs, one PE's after another's
+  WB_POINTER(const uint64_t) in_offset;  // likewise of the in-edges of a directed graph, or null
+  WB_POINTER(const uint32_t) edges;      // that were received
+  WB_POINTER(const uint32_t) in_edges;
+  uint64_t base;  // number of the first edge of `edges` among those of all PEs
+  uint64_t in_base;
+  uint64_t first;  // vertices first..last have their lists there
+  uint64_t last;
+} wb_near;
+
+// Parameters of a copy of own edges, in order to send them.
+typedef struct wb_near_copy {
+  WB_POINTER(uint32_t) to;
+  uint64_t first;
+  uint64_t last;
+  uint64_t vertices;
+  WB_POINTER(wb_graph_counters) sums;
+  WB_POINTER(wb_graph_report) report;
+} wb_near_copy;
 
 // --- triangles -------------------------------------------------------------------------------------------------------
 
@@ -510,11 +536,13 @@ static_assert(sizeof(wb_partition_report) == 128, "wb_partition_report");
 static_assert(sizeof(wb_partition) == 240, "wb_partition");
 static_assert(sizeof(wb_mirrors_counters) == 128, "wb_mirrors_counters");
 static_assert(sizeof(wb_mirrors_header) == 128, "wb_mirrors_header");
-static_assert(sizeof(wb_mirrors) == 208, "wb_mirrors");
+static_assert(sizeof(wb_mirrors) == 216, "wb_mirrors");
 static_assert(sizeof(wb_claims) == 72, "wb_claims");
 static_assert(sizeof(wb_sssp) == 248, "wb_sssp");
 static_assert(sizeof(wb_components) == 88, "wb_components");
 static_assert(sizeof(wb_pagerank) == 128, "wb_pagerank");
+static_assert(sizeof(wb_near) == 72, "wb_near");
+static_assert(sizeof(wb_near_copy) == 48, "wb_near_copy");
 static_assert(sizeof(wb_triangles) == 104, "wb_triangles");
 static_assert(sizeof(wb_core) == 120, "wb_core");
 static_assert(sizeof(wb_clustering) == 128, "wb_clustering");

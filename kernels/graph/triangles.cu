@@ -6,13 +6,13 @@
 // Lists are sorted by descending degree, so the neighbours of higher rank are the first of each list.
 #include <warpbell/kernel.h>
 
-#include "marker.cuh"
+#include "near.cuh"
 
 namespace warpbell {
 namespace graph {
 
 // Counts the neighbours of higher rank of every vertex. `above` is 0 before. Reads all edges once.
-template <class Id, class Source> WB_FN void triangles_order(const wb_triangles& p, const Source& source) {
+template <class Id, class Ranks, class Source> WB_FN void triangles_order(const wb_triangles& p, const Ranks& ranks, const Source& source) {
   const uint64_t* offset = p.offset;
   uint32_t* above = p.above;
   wb_graph_counters* sums = p.sums;
@@ -24,7 +24,7 @@ template <class Id, class Source> WB_FN void triangles_order(const wb_triangles&
       uint32_t own = 0;
       scanned += r.count;
       for_each_edge(edges, reader, r.first, r.count, static_cast<Id>(v), [&](Id u, Id n) {
-        if (!is_valid_edge(edges, n, p.vertices, bad) || !ranks_above(n, degree_in(offset, n), u, degree_in(offset, u))) return;
+        if (!is_valid_edge(edges, n, p.vertices, bad) || !ranks.above(n, u)) return;
         if constexpr (warp::width == 1) {
           ++own;  // the only lane reads a list of its own
         } else {
@@ -39,22 +39,20 @@ template <class Id, class Source> WB_FN void triangles_order(const wb_triangles&
   publish(sums, p.report);
 }
 
+// Counts the neighbours of higher rank in a graph on one PE.
+template <class Id, class Source> WB_FN void triangles_order_here(const wb_triangles& p, const Source& source) {
+  triangles_order<Id>(p, ranks_by_degree{p.offset, nullptr}, source);
+}
+
 // One warp that counts triangles.
-template <class Id, class Session> class triangle_counter {
+template <class Id, class Session, class Near> class triangle_counter {
  public:
-  WB_FN triangle_counter(const wb_triangles& p, Session& edges)
-      : offset_(p.offset),
-        above_(p.above),
-        found_(p.found),
-        vertices_(p.vertices),
-        near_first_(p.near_first),
-        near_count_(p.near_last - p.near_first),
-        edges_(edges),
-        reader_(edges) {}
+  WB_FN triangle_counter(const wb_triangles& p, list_set<Session> own, list_set<Near> near)
+      : above_(p.above), found_(p.found), vertices_(p.vertices), range_{p.near_first, p.near_last - p.near_first}, own_(own), near_(near) {}
 
   // Counts the triangles whose vertex of lowest rank is u. `marks` and `lists` are this warp's. All lanes call this.
   WB_FN void count(uint64_t u, marker<Id>& marks, marker<Id>& lists) {
-    const uint64_t first = offset_[u], last = first + above_[u];
+    const uint64_t first = own_.first(u), last = first + above_[u];
     if (last - first < 2) return;
     const uint64_t before = found;
     // A list that exceeds a marker is marked part by part. A vertex that closes a triangle ranks higher than the one whose list has
@@ -82,31 +80,28 @@ template <class Id, class Session> class triangle_counter {
       // The lanes share the run.
       const uint32_t count = warp::lane() == 0 ? r.count : 0;
       scanned += count;
-      for_each_edge(edges_, reader_, r.first, count, Id{0}, [&](Id, Id n) {
-        if (is_valid_edge(edges_, n, vertices_, bad)) set.insert(n);
+      for_each_edge(own_.edges, own_.reader, r.first, count, Id{0}, [&](Id, Id n) {
+        if (is_valid_edge(own_.edges, n, vertices_, bad)) set.insert(n);
       });
       begin += r.count;
     }
     warp::sync(warp::full());
   }
 
-  // Returns true if the list of a neighbour is read in this step.
-  WB_FN bool is_near(Id y) const { return y - near_first_ < near_count_; }
-
   // Reads the neighbours of higher rank of each vertex in `lists` whose list is read in this step, and counts those in `marks`.
   WB_FN void walk(const marker<Id>& lists, const marker<Id>& marks) {
     auto soon = [&](Id y) {
-      if (is_near(y) && above_[y]) edges_.prefetch(offset_[y], above_[y]);
+      if (range_.has(y) && above_[y]) near_.edges.prefetch(near_.first(y), above_[y]);
     };
-    for_each_key<Session>(lists, soon, [&](bool taken, Id y) {
-      const bool has = taken && is_near(y);
-      uint64_t begin = has ? offset_[y] : 0;
+    for_each_key<Near>(lists, soon, [&](bool taken, Id y) {
+      const bool has = taken && range_.has(y);
+      uint64_t begin = has ? near_.first(y) : 0;
       const uint64_t end = has ? begin + above_[y] : 0;
       while (warp::any(warp::full(), begin < end)) {
         const run r = run_to_cut(begin, end);
         scanned += r.count;
-        for_each_edge(edges_, reader_, r.first, r.count, y, [&](Id v, Id n) {
-          if (!is_valid_edge(edges_, n, vertices_, bad) || !marks.contains(n)) return;
+        for_each_edge(near_.edges, near_.reader, r.first, r.count, y, [&](Id v, Id n) {
+          if (!is_valid_edge(near_.edges, n, vertices_, bad) || !marks.contains(n)) return;
           ++found;
           order::fetch_add<order::relaxed>(&found_[v], uint64_t{1});
           order::fetch_add<order::relaxed>(&found_[n], uint64_t{1});
@@ -116,22 +111,18 @@ template <class Id, class Session> class triangle_counter {
     });
   }
 
-  const uint64_t* offset_;
   const uint32_t* above_;
   uint64_t* found_;
   uint64_t vertices_;
-  uint64_t near_first_;
-  uint64_t near_count_;
-  Session& edges_;
-  run_reader<Session> reader_;
+  vertex_range range_;
+  list_set<Session> own_;
+  list_set<Near> near_;
 };
 
 // Counts the triangles whose vertex of lowest rank is from p.first to p.last, and whose middle one is from p.near_first to p.near_last.
 // Warps take vertices as they finish others, because some take much longer.
-template <class Id, class Source> WB_FN void triangles_count(const wb_triangles& p, const Source& source) {
+template <class Id, class Counter> WB_FN void triangles_count_by(const wb_triangles& p, Counter& counter) {
   wb_graph_counters* sums = p.sums;
-  auto edges = source.open();
-  triangle_counter<Id, decltype(edges)> counter(p, edges);
   Id* slots = static_cast<Id*>(p.markers) + static_cast<uint64_t>(warp::index()) * 2 * marker_slots;
   marker<Id> marks(slots), lists(slots + marker_slots);
   constexpr uint64_t most = 32, turns = 16;  // vertices of a turn, and turns of each warp before a turn grows
@@ -150,12 +141,35 @@ template <class Id, class Source> WB_FN void triangles_count(const wb_triangles&
   publish(sums, p.report);
 }
 
+// Counts triangles of a graph on one PE.
+template <class Id, class Source> WB_FN void triangles_count(const wb_triangles& p, const Source& source) {
+  auto edges = source.open();
+  using session = decltype(edges);
+  run_reader<session> reader(edges);
+  const list_set<session> lists{p.offset, 0, edges, reader};
+  triangle_counter<Id, session, session> counter(p, lists, lists);
+  triangles_count_by<Id>(p, counter);
+}
+
+// Counts triangles of a graph that is distributed over PEs, by the neighbours whose lists were received.
+template <class Source> WB_FN void triangles_count_part(const wb_triangles& p, const wb_near& n, const Source& source) {
+  auto edges = source.open();
+  using session = decltype(edges);
+  using near_session = pointer_session<uint32_t>;
+  near_session near(n.edges);
+  run_reader<session> reader(edges);
+  run_reader<near_session> near_reader(near);
+  triangle_counter<uint32_t, session, near_session> counter(p, list_set<session>{p.offset, 0, edges, reader},
+                                                            list_set<near_session>{n.offset, n.base, near, near_reader});
+  triangles_count_by<uint32_t>(p, counter);
+}
+
 }  // namespace graph
 }  // namespace warpbell
 
 #define WB_TRIANGLES_EDGES(ID, SUFFIX, SOURCE)                                                  \
   WB_GRAPH_KERNEL wb_triangles_order_##SUFFIX(WB_PARAM wb_triangles p, WB_PARAM SOURCE edges) { \
-    warpbell::graph::triangles_order<ID>(p, edges);                                             \
+    warpbell::graph::triangles_order_here<ID>(p, edges);                                        \
   }                                                                                             \
   WB_EXPORT(wb_triangles_order_##SUFFIX)                                                        \
   WB_GRAPH_KERNEL wb_triangles_count_##SUFFIX(WB_PARAM wb_triangles p, WB_PARAM SOURCE edges) { \
@@ -167,5 +181,18 @@ WB_TRIANGLES_EDGES(uint32_t, pointer_u32, warpbell::graph::pointer_source<uint32
 WB_TRIANGLES_EDGES(uint64_t, pointer_u64, warpbell::graph::pointer_source<uint64_t>)
 WB_TRIANGLES_EDGES(uint32_t, storage_u32, warpbell::array_ref<uint32_t>)
 WB_TRIANGLES_EDGES(uint64_t, storage_u64, warpbell::array_ref<uint64_t>)
-WB_PACKED_KERNELS(wb_triangles_order, wb_triangles, warpbell::graph::triangles_order<uint32_t>)
+WB_PACKED_KERNELS(wb_triangles_order, wb_triangles, warpbell::graph::triangles_order_here<uint32_t>)
 WB_PACKED_KERNELS(wb_triangles_count, wb_triangles, warpbell::graph::triangles_count<uint32_t>)
+
+#define WB_TRIANGLES_PART(SUFFIX, SOURCE)                                                                                \
+  WB_GRAPH_KERNEL wb_triangles_order_part_##SUFFIX(WB_PARAM wb_triangles p, WB_PARAM wb_near n, WB_PARAM SOURCE edges) { \
+    warpbell::graph::triangles_order<uint32_t>(p, warpbell::graph::ranks_by_number{n.rank}, edges);                      \
+  }                                                                                                                      \
+  WB_EXPORT(wb_triangles_order_part_##SUFFIX)                                                                            \
+  WB_GRAPH_KERNEL wb_triangles_count_part_##SUFFIX(WB_PARAM wb_triangles p, WB_PARAM wb_near n, WB_PARAM SOURCE edges) { \
+    warpbell::graph::triangles_count_part(p, n, edges);                                                                  \
+  }                                                                                                                      \
+  WB_EXPORT(wb_triangles_count_part_##SUFFIX)
+
+WB_TRIANGLES_PART(pointer_u32, warpbell::graph::pointer_source<uint32_t>)
+WB_TRIANGLES_PART(storage_u32, warpbell::array_ref<uint32_t>)

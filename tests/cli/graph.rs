@@ -382,10 +382,17 @@ fn ranks_search_together() {
 fn a_fault_of_one_pes_device_is_named_with_the_pe() {
     let folder = folder();
     let out = folder.path().join("out");
-    for (i, algorithm) in
-        [&["bfs", "--source", "1"][..], &["cc", "--directed"], &["pagerank"], &["cdlp"], &["sssp", "--source", "1"]]
-            .into_iter()
-            .enumerate()
+    for (i, algorithm) in [
+        &["bfs", "--source", "1"][..],
+        &["cc", "--directed"],
+        &["pagerank"],
+        &["cdlp"],
+        &["sssp", "--source", "1"],
+        &["lcc", "--directed"],
+        &["tc"],
+    ]
+    .into_iter()
+    .enumerate()
     {
         let device = |what: &str| format!("soft:{}", name(&folder.path().join(format!("{what}-{i}.img"))));
         let (good, bad) = (device("good"), device("bad") + ",media-error=read:768-2000");

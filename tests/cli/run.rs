@@ -285,7 +285,7 @@ fn ranks_of_different_graphs_or_options_name_the_difference() {
 fn algorithms_of_one_process_are_no_ranks() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
-    for algorithm in ["bc", "kcore", "lcc", "tc", "cc --strong", "bfs --together"] {
+    for algorithm in ["bc", "kcore", "cc --strong", "bfs --together"] {
         let (code, err) = fails(&["-n", "2"], &rank(&format!("graph {algorithm} kron:6 --out {}", out.display())));
         assert_eq!(code, 2, "{err}");
         assert!(err.contains(&format!("graph {algorithm} runs in one process")) && err.contains("2 ranks"), "{err}");
@@ -297,7 +297,8 @@ fn algorithms_of_one_process_are_no_ranks() {
 #[test]
 fn ranks_run_an_algorithm_together() {
     let folder = tempfile::tempdir().unwrap();
-    for algorithm in ["cc", "cdlp --iterations 3", "sssp --source 5 --parents --delta 1"] {
+    for algorithm in ["cc", "cdlp --iterations 3", "lcc", "lcc --directed", "sssp --source 5 --parents --delta 1", "tc"]
+    {
         let written = |ranks, name: &str| {
             let out = folder.path().join(name);
             let o =

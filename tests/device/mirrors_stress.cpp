@@ -1,5 +1,5 @@
 // Stress test of the exchanges between the PEs of a graph whose lists are distributed, with many threads on every PE at once: values and
-// sums, trees, least values, and claims of shortest paths, against serial results. Compiled for several warp widths, with
+// sums, trees, least values, counts, and claims of shortest paths, against serial results. Compiled for several warp widths, with
 // ThreadSanitizer where available: see tests/device/stress.rs.
 #include <cstdio>
 #include <cstdlib>
@@ -25,8 +25,8 @@ using pes::line;
 struct layout : pes::places {
   uint64_t area, header, signal, inbox, claim_signal;
 
-  layout(uint32_t pes, uint64_t vertices, uint64_t capacity) {
-    area = take(2 * vertices * 8), header = take(2 * pes * sizeof(wb_mirrors_header)), signal = take(pes * 8);
+  layout(uint32_t pes, uint64_t capacity) {
+    area = take(2 * pes * capacity * 8), header = take(2 * pes * sizeof(wb_mirrors_header)), signal = take(pes * 8);
     inbox = take(pes * capacity * 16), claim_signal = take(pes * 8);
   }
 };
@@ -60,7 +60,7 @@ struct fixture {
         vertices(vertices),
         capacity((vertices + pes - 1) / pes),
         firsts(pes + 1),
-        heap(pes, vertices, capacity),
+        heap(pes, capacity),
         memory(pes * heap.lines),
         pe(pes),
         random(seed) {
@@ -82,7 +82,7 @@ struct fixture {
     wb_mirrors& p = e.p;
     p.counters = &e.counters, p.report = &e.report, p.area = reinterpret_cast<uint32_t*>(at + heap.area);
     p.header = reinterpret_cast<wb_mirrors_header*>(at + heap.header), p.signal = reinterpret_cast<uint64_t*>(at + heap.signal);
-    p.area_words = 2 * vertices;
+    p.area_words = 2 * pes * capacity, p.first = firsts.data();
     // For claims. Vertices have one edge each, so that all can be queued.
     e.stamp.resize(vertices), e.in_far.resize((vertices + 31) / 32), e.outbox.resize(vertices), e.count.resize(pes);
     e.packed.resize(2 * vertices), e.far.resize(vertices), e.near.resize(vertices), e.offset.resize(vertices + 1);
@@ -193,6 +193,18 @@ struct fixture {
     }
   }
 
+  // Each PE has counts of vertices anywhere, which their own PEs add up.
+  void sums() {
+    std::vector<uint64_t> expected(vertices);
+    for (element& e : pe) {
+      for (uint64_t v = 0; v < vertices; ++v) e.wide[v] = random(), expected[v] += e.wide[v];
+    }
+    exchange(wb_mirrors_sums_u64, 2, 0);
+    for (uint32_t k = 0; k < pes; ++k) {
+      for (uint64_t v = firsts[k]; v < firsts[k + 1]; ++v) CHECK(pe[k].wide[v] == expected[v]);
+    }
+  }
+
   // Each PE lowers distances of vertices anywhere, and claims those of others.
   void claims(uint32_t round) {
     constexpr uint64_t threshold = 500;
@@ -251,6 +263,7 @@ int main(int argc, char** argv) {
       f.values(round);
       f.trees();
       f.least();
+      f.sums();
       f.claims(round);
       f.failure();
     }

@@ -11,6 +11,7 @@
 
 #include "../../kernels/graph/clustering.cu"
 #include "../../kernels/graph/core.cu"
+#include "../../kernels/graph/near.cu"
 #include "../../kernels/graph/queue.cu"
 #include "../../kernels/graph/triangles.cu"
 #include "check.h"
@@ -40,11 +41,26 @@ struct lists {
       list.insert(list.end(), sorted.begin(), sorted.end());
       offset.push_back(list.size());
     }
-    for (uint64_t t = 0, v = 0; t * piece_edges < list.size(); ++t) {
+    set_tiles();
+    list.push_back(0);  // a list without edges has an address, too
+  }
+
+  // Keeps the lists of the vertices from `first` to `last`, as a PE has them.
+  lists part(uint64_t first, uint64_t last) const {
+    lists own(*this);
+    own.list.erase(own.list.begin() + static_cast<std::ptrdiff_t>(offset[last]), own.list.end() - 1);
+    own.list.erase(own.list.begin(), own.list.begin() + static_cast<std::ptrdiff_t>(offset[first]));
+    for (uint64_t& o : own.offset) o = std::clamp(o, offset[first], offset[last]) - offset[first];
+    own.set_tiles();
+    return own;
+  }
+
+  void set_tiles() {
+    tile.clear();
+    for (uint64_t t = 0, v = 0; t * piece_edges < edges(); ++t) {
       while (offset[v + 1] <= t * piece_edges) ++v;
       tile.push_back(static_cast<uint32_t>(v));
     }
-    list.push_back(0);  // a list without edges has an address, too
   }
 
   uint64_t edges() const { return offset.back(); }
@@ -116,6 +132,22 @@ void triangles(sample& g, const std::vector<uint64_t>& expected) {
   CHECK(total * 3 == sum);
 }
 
+// The neighbours of a vertex in either direction.
+std::set<uint32_t> neighbours_of(const sample& g, uint32_t v) {
+  std::set<uint32_t> near(g.out[v]);
+  near.insert(g.in[v].begin(), g.in[v].end());
+  near.erase(v);
+  return near;
+}
+
+uint64_t arcs_between(const sample& g, const std::set<uint32_t>& near) {
+  uint64_t between = 0;
+  for (uint32_t a : near) {
+    for (uint32_t b : g.out[a]) between += a != b && near.count(b);
+  }
+  return between;
+}
+
 // The numbers of neighbours, and of arcs between them: of edges in an undirected graph.
 void clustering(sample& g, const std::vector<uint64_t>& triangles, uint32_t warps_of_block) {
   lists out(g.out, false), in(g.in, false);
@@ -135,18 +167,9 @@ void clustering(sample& g, const std::vector<uint64_t>& triangles, uint32_t warp
   CHECK(std::all_of(marks.begin(), marks.end(), [](uint32_t w) { return w == 0; }));
   uint64_t sum = 0;
   for (uint32_t v = 0; v < g.vertices; ++v) {
-    std::set<uint32_t> near(g.out[v]);
-    near.insert(g.in[v].begin(), g.in[v].end());
-    near.erase(v);
-    uint64_t between = 0;
-    if (g.directed) {
-      CHECK(neighbours[v] == (g.out[v].size() + g.in[v].size() >= 2 ? near.size() : 0));
-      for (uint32_t a : near) {
-        for (uint32_t b : g.out[a]) between += a != b && near.count(b);
-      }
-    } else {
-      between = triangles[v];
-    }
+    const std::set<uint32_t> near = neighbours_of(g, v);
+    const uint64_t between = g.directed ? arcs_between(g, near) : triangles[v];
+    if (g.directed) CHECK(neighbours[v] == (g.out[v].size() + g.in[v].size() >= 2 ? near.size() : 0));
     CHECK(arcs[v] == between);
     const double d = static_cast<double>(near.size());
     CHECK(coefficient[v] == (d < 2 ? 0.0 : static_cast<double>(between) * (g.directed ? 1 : 2) / (d * (d - 1))));
@@ -154,6 +177,94 @@ void clustering(sample& g, const std::vector<uint64_t>& triangles, uint32_t warp
   }
   CHECK(found == sum);
 }
+
+// Lists on several PEs, of which one has none, and the messages by which their lists come to the others.
+struct distributed {
+  sample& g;
+  const lists out, in;
+  std::vector<uint64_t> firsts;
+  std::vector<uint32_t> rank, message;
+  wb_near near{};
+
+  explicit distributed(sample& g)
+      : g(g), out(g.out, true), in(g.in, true), firsts{0, g.vertices / 5, g.vertices / 5, g.vertices}, rank(g.vertices) {
+    std::vector<uint32_t> order(g.vertices);
+    for (uint32_t v = 0; v < g.vertices; ++v) order[v] = v;
+    const auto degree = [&](uint32_t v) { return g.out[v].size() + (g.directed ? g.in[v].size() : 0); };
+    std::stable_sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) { return degree(a) > degree(b); });
+    for (uint32_t i = 0; i < g.vertices; ++i) rank[order[i]] = i;
+    near.rank = at(rank), near.offset = out.offset.data(), near.in_offset = g.directed ? in.offset.data() : nullptr;
+  }
+
+  void copy(const lists& all, uint64_t base, uint64_t first, uint64_t last, uint32_t* to) {
+    wb_near_copy p{};
+    p.to = to, p.first = all.offset[first] - all.offset[base], p.last = all.offset[last] - all.offset[base];
+    p.vertices = g.vertices, p.sums = at(g.sums), p.report = at(g.report);
+    const graph::pointer_source<uint32_t> own{all.list.data() + all.offset[base]};
+    model::run(warps, [&] { wb_near_copy_pointer_u32(p, own); });
+  }
+
+  // Calls f after each message: two for each PE, the first of a few vertices.
+  template <class F> void for_each_message(F f) {
+    for (size_t k = 0; k + 1 < firsts.size(); ++k) {
+      const uint64_t cut = firsts[k] + (firsts[k + 1] - firsts[k]) / 9;
+      for (const auto& [first, last] : {std::pair{firsts[k], cut}, std::pair{cut, firsts[k + 1]}}) {
+        const uint64_t count = out.offset[last] - out.offset[first], in_count = in.offset[last] - in.offset[first];
+        message.assign(count + in_count + 1, ~0u);
+        copy(out, firsts[k], first, last, message.data());
+        copy(in, firsts[k], first, last, message.data() + count);
+        near.edges = message.data(), near.in_edges = message.data() + count;
+        near.base = out.offset[first], near.in_base = in.offset[first], near.first = first, near.last = last;
+        f();
+      }
+    }
+  }
+
+  // One PE after the other. The counts of all add up in the same memory.
+  void triangles(const std::vector<uint64_t>& expected) {
+    std::vector<uint32_t> above(g.vertices), markers(warps * 2 * WB_GRAPH_MARKER_SLOTS);
+    std::vector<uint64_t> found(g.vertices);
+    wb_triangles p{};
+    p.above = at(above), p.found = at(found), p.markers = at(markers), p.sums = at(g.sums), p.report = at(g.report);
+    p.vertices = g.vertices;
+    const auto on = [&](lists& own) { p.offset = at(own.offset), p.tile = at(own.tile), p.edges = own.edges(); };
+    for (size_t k = 0; k + 1 < firsts.size(); ++k) {
+      lists own = out.part(firsts[k], firsts[k + 1]);
+      on(own);
+      model::run(warps, [&] { wb_triangles_order_part_pointer_u32(p, near, own.source()); });
+      CHECK(g.report.sum[WB_TRIANGLES_SCANNED] == own.edges());
+    }
+    for (size_t k = 0; k + 1 < firsts.size(); ++k) {
+      lists own = out.part(firsts[k], firsts[k + 1]);
+      on(own);
+      p.first = firsts[k], p.last = firsts[k + 1];
+      for_each_message([&] {
+        p.near_first = near.first, p.near_last = near.last;
+        model::run(warps, [&] { wb_triangles_count_part_pointer_u32(p, near, own.source()); });
+      });
+    }
+    CHECK(found == expected);
+  }
+
+  void clustering(const std::vector<uint64_t>& triangles) {
+    constexpr uint32_t blocks = 2, warps_of_block = 2, sets = blocks * warps_of_block;
+    std::vector<uint64_t> neighbours(g.vertices), arcs(g.vertices), pairs(sets * WB_GRAPH_MARKER_SLOTS), turn(blocks);
+    std::vector<uint32_t> marks(blocks * ((g.vertices + 15) / 16)), keys(sets * WB_GRAPH_MARKER_SLOTS);
+    wb_clustering p{};
+    p.neighbours = at(neighbours), p.arcs = at(arcs), p.marks = at(marks), p.lists = at(keys), p.pairs = at(pairs), p.turn = at(turn);
+    p.sums = at(g.sums), p.report = at(g.report), p.vertices = g.vertices, p.blocks = blocks;
+    for (size_t k = 0; k + 1 < firsts.size(); ++k) {
+      lists own = out.part(firsts[k], firsts[k + 1]), own_in = in.part(firsts[k], firsts[k + 1]);
+      p.offset = at(own.offset), p.in_offset = g.directed ? at(own_in.offset) : nullptr;
+      p.first = firsts[k], p.last = firsts[k + 1];
+      for_each_message([&] {
+        std::fill(neighbours.begin(), neighbours.end(), 0);
+        cpu::launch(blocks, warps_of_block * warp::width, &wb_clustering_count_part_pointer_u32, p, near, own.source(), own_in.source());
+      });
+    }
+    for (uint32_t v = 0; v < g.vertices; ++v) CHECK(arcs[v] == (g.directed ? arcs_between(g, neighbours_of(g, v)) : triangles[v]));
+  }
+};
 
 void cores(sample& g) {
   lists out(g.out, false), in(g.in, true);
@@ -231,6 +342,9 @@ int main(int argc, char** argv) {
     if (!directed) expected = triangles_of(g);
     if (!directed) triangles(g, expected);
     for (uint32_t warps_of_block : {1u, 2u}) clustering(g, expected, warps_of_block);
+    distributed d(g);
+    if (!directed) d.triangles(expected);
+    d.clustering(expected);
     cores(g);
   }
   std::printf("neighbourhood stress: width %u: ok\n", warp::width);

@@ -101,11 +101,15 @@ pub enum GraphCommand {
     )]
     Tc {
         #[command(flatten)]
+        pes: PesArgs,
+        #[command(flatten)]
         graph: GraphArgs,
     },
     /// Local clustering coefficient of each vertex
     #[command(after_help = "Example:\n  warpbell graph lcc kron:16 --out coefficients.txt")]
     Lcc {
+        #[command(flatten)]
+        pes: PesArgs,
         #[command(flatten)]
         graph: GraphArgs,
     },

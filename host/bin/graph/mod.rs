@@ -116,8 +116,8 @@ pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> 
             };
             (without_sources(Algorithm::PageRank(options, personalize), graph), Some(pes))
         }
-        GraphCommand::Tc { graph } => (without_sources(Algorithm::Triangles, graph), None),
-        GraphCommand::Lcc { graph } => (without_sources(Algorithm::Clustering, graph), None),
+        GraphCommand::Tc { pes, graph } => (without_sources(Algorithm::Triangles, graph), Some(pes)),
+        GraphCommand::Lcc { pes, graph } => (without_sources(Algorithm::Clustering, graph), Some(pes)),
         GraphCommand::Kcore { graph } => (without_sources(Algorithm::Cores, graph), None),
         GraphCommand::Sssp { sources, paths, delta, max_distance, weights, pes, graph } => {
             let parents = paths.parents || paths.path.is_some();
@@ -142,7 +142,7 @@ pub fn run(command: GraphCommand, interrupt: &Interrupt) -> Result<(), Failure> 
                 job.name().to_owned()
             };
             Err(Failure::Usage(format!(
-                "{name} runs in one process, and {} started {} ranks, each of which would compute and write the same; start it once, without a launcher or with one rank (graph bfs, cc, cdlp, pagerank and sssp run on several)",
+                "{name} runs in one process, and {} started {} ranks, each of which would compute and write the same; start it once, without a launcher or with one rank (all algorithms but graph bc and kcore run on several)",
                 launched.via, launched.size
             )))
         }

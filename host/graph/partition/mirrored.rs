@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Lists of one PE's vertices, for algorithms that keep the values of all vertices on every PE: PageRank, connected
-/// components and label propagation. Each PE then takes some bytes of memory for every vertex of the graph, and the bytes of
+/// components, label propagation, shortest paths, triangles and clustering coefficients. Each PE then takes some bytes of memory for every vertex of the graph, and the bytes of
 /// its own edges.
 ///
 /// # Examples
@@ -196,6 +196,9 @@ impl GraphOnEngine {
         if let Some(weighted) = &mut placed.weighted {
             (weighted.kind, weighted.mean) = part.weights;
         }
+        // These lists are in the order of other degrees than those that they have here, and are not searched.
+        let has_loop = |v: u64| part.out.neighbours_of(v).any(|n| n == v);
+        placed.loops = place::self_loops(world.engine(), part.out.vertices(), has_loop)?;
         let outside = place::device(world.engine(), part.order.all_outside())?;
         placed.order = Some(PlacedOrder { host: part.order.clone(), outside });
         placed.distribution = Some(Distribution { world: world.clone(), firsts: part.firsts.clone(), arcs: part.arcs });

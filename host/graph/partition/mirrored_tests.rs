@@ -6,7 +6,7 @@ use crate::graph::algorithm_tests::{is_due, serial_components, shapes, skewed, u
 use crate::graph::{
     BfsOptions, CdlpOptions, CdlpResult, ComponentsOptions, ComponentsResult, Csr, CsrOptions, Distances, GraphError,
     GraphOnEngine, PageRankOptions, PageRankResult, Placement, PlacementOptions, SsspOptions, SsspResult, bfs, cdlp,
-    components, pagerank, sssp, verify,
+    clustering, components, pagerank, sssp, triangles, verify,
 };
 use crate::shmem::World;
 use crate::storage::{Cache, Drive, Volume};
@@ -114,6 +114,44 @@ fn components_and_communities_are_those_of_one_pe() {
 }
 
 #[test]
+fn coefficients_and_triangles_are_those_of_one_pe() {
+    let needs = PlacementOptions::CLUSTERING;
+    for (i, shape) in shapes().iter().enumerate() {
+        let csr = &shape.csr;
+        let alone = GraphOnEngine::place(&testing::cpu(), csr, Placement::Gpu, needs).unwrap();
+        let expected = clustering(&alone).unwrap();
+        for (k, pes) in [1, 2, 3, 4, 7].into_iter().enumerate() {
+            if !is_due(i, k, 5) {
+                continue;
+            }
+            let what = format!("{} on {pes} PEs", shape.name);
+            let both = |graph: &GraphOnEngine| {
+                let mut each = crate::graph::Clustering::new(graph).unwrap();
+                let first = each.run().unwrap();
+                let second = each.run().unwrap();
+                assert!(first.coefficient == second.coefficient, "each run begins anew");
+                second
+            };
+            let found = run(csr, pes, needs, both, |a, b| a.coefficient == b.coefficient);
+            assert!(found.coefficient == expected.coefficient, "{what}");
+            verify::clustering(csr, csr.directed().then(|| csr.transpose()).as_ref(), &found.coefficient).unwrap();
+            if csr.directed() {
+                continue;
+            }
+            let expected = triangles(&alone).unwrap();
+            let count = |graph: &GraphOnEngine| triangles(graph).unwrap();
+            let found = run(csr, pes, needs, count, |a, b| a.triangles == b.triangles && a.total == b.total);
+            assert_eq!((found.total, &found.triangles), (expected.total, &expected.triangles), "{what}");
+            // Every PE knows how many vertices all have taken, of which each message takes all.
+            let taken: u64 = found.steps.iter().filter(|s| s.name == "count").map(|s| s.vertices).sum();
+            assert!(taken.is_multiple_of(csr.vertices().max(1)), "{what}: {taken}");
+            // Lists that exceed a message come in several.
+            assert!(taken > csr.vertices() || pes == 1 || csr.arcs() < 4 * csr.vertices(), "{what}: {taken}");
+        }
+    }
+}
+
+#[test]
 fn ranks_are_those_of_one_pe() {
     for (i, shape) in shapes().iter().enumerate().filter(|(_, s)| s.csr.vertices() > 1) {
         let csr = &shape.csr;
@@ -212,15 +250,18 @@ fn edges_on_each_pes_own_volume() {
                 reads(found.io);
                 let paths = sssp(&graph, 9, &SsspOptions::default()).unwrap();
                 reads(paths.io);
-                (found.label, communities(&graph).label, ranks(&graph).rank, paths.distance)
+                let near = clustering(&graph).unwrap();
+                reads(near.io);
+                (found.label, communities(&graph).label, ranks(&graph).rank, paths.distance, near.coefficient)
             },
         );
         let alone = GraphOnEngine::place(&testing::cpu(), &csr, Placement::Gpu, needs).unwrap();
-        for (label, community, rank, distance) in &all {
+        for (label, community, rank, distance, coefficient) in &all {
             assert_eq!(*label, serial_components(&csr));
             assert_eq!(*community, communities(&alone).label);
             assert!(rank.iter().zip(&ranks(&alone).rank).all(|(a, b)| (a - b).abs() < 1e-12));
             assert_eq!(*distance, sssp(&alone, 9, &SsspOptions::default()).unwrap().distance);
+            assert!(*coefficient == clustering(&alone).unwrap().coefficient);
         }
     }
 }
@@ -236,6 +277,8 @@ fn a_failure_of_one_pe_ends_the_run_on_all() {
             cdlp(graph, &CdlpOptions::default()).map(drop),
             pagerank(graph, &PageRankOptions::default()).map(drop),
             sssp(graph, 0, &SsspOptions::default()).map(drop),
+            clustering(graph).map(drop),
+            triangles(graph).map(drop),
         ]
     };
     let bad_blocks = |world: &World, part: &MirroredPart| {

@@ -1,6 +1,7 @@
 //! Assignment of vertices to PEs and slots.
 
 use crate::graph::csr::{self, Csr, MAX_NARROW_VERTICES, NeighbourOrder, Neighbours, VertexId, with_neighbours};
+use crate::graph::distribution;
 use crate::graph::edges::PlacementOptions;
 use crate::graph::order::Order;
 use crate::graph::parallel;
@@ -78,8 +79,7 @@ impl Whole {
     }
 
     fn rank(&self, pe: usize, local: u64) -> u64 {
-        let turn = if local.is_multiple_of(2) { pe } else { self.pes - 1 - pe };
-        local * self.pes as u64 + turn as u64
+        distribution::rank(self.pes, pe, local)
     }
 
     fn slot_of_rank(&self, rank: u64) -> u64 {
