@@ -16,6 +16,13 @@ pub(super) struct Message {
     lists: Batch,
 }
 
+impl Message {
+    /// Returns the vertices that have these lists.
+    pub(super) fn vertices(&self) -> Range<u64> {
+        self.lists.vertices.clone()
+    }
+}
+
 /// Memory of the lists that a PE has received, and what it knows of all lists.
 #[derive(Debug)]
 pub(super) struct Near {
@@ -98,8 +105,6 @@ impl Near {
             in_edges: self.edges.address() + out_bytes,
             base: lists.out.start,
             in_base: lists.inward.start,
-            first: lists.vertices.start,
-            last: lists.vertices.end,
         }
     }
 

@@ -1,11 +1,12 @@
 //! Arcs between the neighbours of each vertex, which triangle counts and clustering coefficients consist of.
 
+use super::batches;
 use super::edges::{EdgeStore, GraphError, GraphOnEngine, Placement};
 use super::launch::{Launcher, ValueKind, Values};
 use super::near::Near;
 use super::params::{
     CLUSTERING_FOUND, CLUSTERING_SCANNED, CLUSTERING_TAKEN, Clustering as ClusteringParameters, GRAPH_BAD_EDGES,
-    GRAPH_MARKER_SLOTS, GRAPH_PIECE_EDGES, GraphReport, TRIANGLES_FOUND, TRIANGLES_SCANNED, TRIANGLES_TAKEN,
+    GRAPH_MARKER_SLOTS, GraphReport, Near as NearParameters, TRIANGLES_FOUND, TRIANGLES_SCANNED, TRIANGLES_TAKEN,
     Triangles as TrianglesParameters,
 };
 use super::vertex_values::VertexValues;
@@ -23,8 +24,7 @@ pub struct CountReport {
     /// Name of the step: `order` finds the neighbours of higher degree of each vertex, `count` intersects lists.
     pub name: &'static str,
     /// Number of vertices that the step took, on all PEs. A count goes over the vertices several times, each time with the
-    /// lists of other neighbours, if the cache has not room for the lists of a graph whose triangles are counted, and if the
-    /// lists are distributed over PEs.
+    /// lists of other neighbours, if the cache has not room for all lists, or the lists are distributed over PEs.
     pub vertices: u64,
     /// Number of edges read.
     pub scanned: u64,
@@ -172,22 +172,14 @@ impl NeighbourhoodCount {
         steps.push(report_of("order", graph.vertices, &report, started.elapsed()));
         self.launcher.share(Values { region: above, bytes: size_of::<u32>() })?;
         let kernel = self.kernel("wb_triangles_count", edges);
-        let part = |p: TrianglesParameters, first, last| TrianglesParameters { first, last, ..p };
-        let Some(near) = &self.near else {
-            for range in self.neighbours_of_passes(edges)? {
-                let p = TrianglesParameters { near_first: range.start, near_last: range.end, ..p };
-                // SAFETY: these are the parameters of this kernel, in regions of `self` or shared with the caller.
-                unsafe { self.in_parts(steps, &kernel, |first, last| args!(part(p, first, last), edges)) }?;
-            }
-            return Ok(());
-        };
-        for message in near.messages() {
-            let n = near.bring(graph, &self.launcher, message)?;
-            let p = TrianglesParameters { near_first: n.first, near_last: n.last, ..p };
+        self.each_pass(|range, received| {
+            let args = |first, last| {
+                let p = TrianglesParameters { first, last, near_first: range.start, near_last: range.end, ..p };
+                received.map_or_else(|| args!(p, edges), |near| args!(p, near, edges))
+            };
             // SAFETY: these are the parameters of this kernel, in regions of `self` or shared with the caller.
-            unsafe { self.in_parts(steps, &kernel, |first, last| args!(part(p, first, last), n, edges)) }?;
-        }
-        Ok(())
+            unsafe { self.in_parts(steps, &kernel, args) }
+        })
     }
 
     /// Counts the arcs between marked neighbours.
@@ -205,50 +197,51 @@ impl NeighbourhoodCount {
         let (out, inward) = graph.both_lists(self.algorithm)?;
         let inward = inward.map_or(out, |i| i.edges);
         let kernel = self.kernel("wb_clustering_count", out);
-        let part = |first, last| ClusteringParameters { first, last, ..p };
-        let Some(near) = &self.near else {
-            neighbours.map(zero).transpose()?;
-            // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or the caller
-            // and `self` share them.
-            return unsafe { self.in_parts(steps, &kernel, |first, last| args!(part(first, last), out, inward)) };
-        };
-        for message in near.messages() {
-            let n = near.bring(graph, &self.launcher, message)?;
+        self.each_pass(|range, received| {
             // Each pass counts the neighbours of all own vertices.
             neighbours.map(zero).transpose()?;
+            let args = |first, last| {
+                let p = ClusteringParameters { first, last, near_first: range.start, near_last: range.end, ..p };
+                received.map_or_else(|| args!(p, out, inward), |near| args!(p, near, out, inward))
+            };
             // SAFETY: these are the parameters of this kernel, in regions of `self` or shared with the caller.
-            unsafe { self.in_parts(steps, &kernel, |first, last| args!(part(first, last), n, out, inward)) }?;
-        }
-        Ok(())
+            unsafe { self.in_parts(steps, &kernel, args) }
+        })
+    }
+
+    /// Calls `count` for each pass, with the vertices whose lists the pass reads as those of neighbours, and with what was
+    /// received if they come from other PEs.
+    fn each_pass(
+        &self,
+        mut count: impl FnMut(Range<u64>, Option<NearParameters>) -> Result<(), GraphError>,
+    ) -> Result<(), GraphError> {
+        let Some(near) = &self.near else {
+            return self.ranges_of_passes()?.into_iter().try_for_each(|range| count(range, None));
+        };
+        near.messages().iter().try_for_each(|message| {
+            let received = near.bring(&self.graph, &self.launcher, message)?;
+            count(message.vertices(), Some(received))
+        })
     }
 
     /// Returns the neighbours whose lists each pass of a count reads: so many that their lists stay in the cache, which has
     /// room for the lists of the vertices beside them. Otherwise each of a page's lists would bring the page again.
-    fn neighbours_of_passes(&self, edges: &EdgeStore) -> Result<Vec<Range<u64>>, GraphError> {
+    fn ranges_of_passes(&self) -> Result<Vec<Range<u64>>, GraphError> {
         let graph = &self.graph;
-        let passes = match (&graph.placement, edges.pages()) {
-            (Placement::Storage(cache), Some(pages)) => passes_for(pages, cache.frames() as u64),
+        let (out, inward) = graph.both_lists(self.algorithm)?;
+        let pages = out.pages().unwrap_or(0) + inward.as_ref().and_then(|i| i.edges.pages()).unwrap_or(0);
+        let passes = match &graph.placement {
+            Placement::Storage(cache) => passes_for(pages, cache.frames() as u64),
             _ => 1,
         };
-        let tiles = graph.arcs.div_ceil(GRAPH_PIECE_EDGES);
-        let begin_of = |pass: u64| match pass {
-            0 => Ok(0),
-            _ if pass == passes => Ok(graph.vertices),
-            _ => self.vertex_of_tile(tiles * pass / passes),
-        };
-        (0..passes)
-            .map(|pass| Ok(begin_of(pass)?..begin_of(pass + 1)?))
-            .filter(|r| !matches!(r, Ok(r) if r.is_empty()))
-            .collect()
-    }
-
-    /// Returns the vertex that holds the first edge of a tile.
-    fn vertex_of_tile(&self, tile: u64) -> Result<u64, GraphError> {
-        let (region, at) = (&self.graph.out.tile, tile as usize * self.graph.id_bytes());
-        Ok(match self.graph.id_bytes() {
-            4 => region.get_slice::<u32>(at, 1)?[0].into(),
-            _ => region.get_slice::<u64>(at, 1)?[0],
-        })
+        let all = 0..graph.vertices;
+        if passes == 1 {
+            return Ok(vec![all]);
+        }
+        let inward = inward.map(|i| &i.lists.offset);
+        let edges = if inward.is_some() { 2 * graph.arcs } else { graph.arcs };
+        let (batches, _) = batches::plan((&graph.out.offset, inward), all, edges.div_ceil(passes))?;
+        Ok(batches.into_iter().map(|batch| batch.vertices).collect())
     }
 
     /// Divides the counts of a run by the number of pairs of neighbours.
@@ -285,6 +278,8 @@ impl NeighbourhoodCount {
             vertices: graph.vertices,
             first: 0,
             last: graph.vertices,
+            near_first: 0,
+            near_last: graph.vertices,
             blocks,
             reserved: 0,
         })
@@ -334,7 +329,7 @@ impl NeighbourhoodCount {
     }
 }
 
-/// Most passes of a count. Each reads all lists of the vertices once.
+/// Most passes of a count. Each reads all lists of the vertices.
 const MOST_PASSES: u64 = 32;
 
 /// Returns the number of passes over lists of so many pages: in each, half of the cache holds those of the neighbours.

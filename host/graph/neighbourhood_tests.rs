@@ -253,6 +253,22 @@ fn triangles_of_lists_that_exceed_the_cache_read_each_page_in_few_passes() {
 }
 
 #[test]
+fn coefficients_of_lists_that_exceed_the_cache_read_each_page_in_few_passes() {
+    let (engine, needs) = (testing::cpu(), PlacementOptions::CLUSTERING);
+    let csr =
+        Csr::from_edges(8000, &skewed(8000, 200_000, 5), CsrOptions { directed: true, ..Default::default() }).unwrap();
+    let graph = GraphOnEngine::place(&engine, &csr, on_storage(&engine, &csr, needs, ""), needs).unwrap();
+    let result = clustering(&graph).unwrap();
+    verify::clustering(&csr, Some(&csr.transpose()), &result.coefficient).unwrap();
+    // The cache has room for an eighth of both directions: sixteen passes, and two more since some have less than their share. Each
+    // reads the lists of all vertices, and those of a part of their neighbours.
+    let read = result.io.unwrap().read_bytes / (2 * csr.neighbours().bytes().len() as u64);
+    assert!(read <= 24, "each page was read {read} times");
+    let passes = result.steps.iter().map(|s| s.vertices).sum::<u64>() / csr.vertices();
+    assert!((16..=20).contains(&passes), "{passes}");
+}
+
+#[test]
 fn self_loops_of_a_stored_graph_are_not_counted() {
     for directed in [false, true] {
         // Names ascend, so that vertices keep their numbers.

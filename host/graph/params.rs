@@ -537,12 +537,10 @@ pub struct Near {
     pub in_edges: u64,
     pub base: u64,
     pub in_base: u64,
-    pub first: u64,
-    pub last: u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of Near"][size_of::<Near>() - 72usize];
+    ["Size of Near"][size_of::<Near>() - 56usize];
     ["Alignment of Near"][align_of::<Near>() - 8usize];
     ["Offset of field: Near::rank"][offset_of!(Near, rank) - 0usize];
     ["Offset of field: Near::offset"][offset_of!(Near, offset) - 8usize];
@@ -551,8 +549,6 @@ const _: () = {
     ["Offset of field: Near::in_edges"][offset_of!(Near, in_edges) - 32usize];
     ["Offset of field: Near::base"][offset_of!(Near, base) - 40usize];
     ["Offset of field: Near::in_base"][offset_of!(Near, in_base) - 48usize];
-    ["Offset of field: Near::first"][offset_of!(Near, first) - 56usize];
-    ["Offset of field: Near::last"][offset_of!(Near, last) - 64usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable)]
@@ -677,12 +673,14 @@ pub struct Clustering {
     pub vertices: u64,
     pub first: u64,
     pub last: u64,
+    pub near_first: u64,
+    pub near_last: u64,
     pub blocks: u32,
     pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of Clustering"][size_of::<Clustering>() - 128usize];
+    ["Size of Clustering"][size_of::<Clustering>() - 144usize];
     ["Alignment of Clustering"][align_of::<Clustering>() - 8usize];
     ["Offset of field: Clustering::offset"][offset_of!(Clustering, offset) - 0usize];
     ["Offset of field: Clustering::in_offset"][offset_of!(Clustering, in_offset) - 8usize];
@@ -699,8 +697,10 @@ const _: () = {
     ["Offset of field: Clustering::vertices"][offset_of!(Clustering, vertices) - 96usize];
     ["Offset of field: Clustering::first"][offset_of!(Clustering, first) - 104usize];
     ["Offset of field: Clustering::last"][offset_of!(Clustering, last) - 112usize];
-    ["Offset of field: Clustering::blocks"][offset_of!(Clustering, blocks) - 120usize];
-    ["Offset of field: Clustering::reserved"][offset_of!(Clustering, reserved) - 124usize];
+    ["Offset of field: Clustering::near_first"][offset_of!(Clustering, near_first) - 120usize];
+    ["Offset of field: Clustering::near_last"][offset_of!(Clustering, near_last) - 128usize];
+    ["Offset of field: Clustering::blocks"][offset_of!(Clustering, blocks) - 136usize];
+    ["Offset of field: Clustering::reserved"][offset_of!(Clustering, reserved) - 140usize];
 };
 pub const CDLP_CHANGED: usize = 0;
 pub const CDLP_SCANNED: usize = 1;

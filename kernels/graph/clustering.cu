@@ -37,11 +37,17 @@ class neighbour_marks {
 };
 
 // One warp of a block that counts arcs between neighbours.
-template <class Id, class Session, class Near, class Ranks, class Range> class neighbour_counter {
+template <class Id, class Session, class Near, class Ranks> class neighbour_counter {
  public:
   WB_FN neighbour_counter(const wb_clustering& p, neighbour_marks marks, both_directions<Session> own, both_directions<Near> near,
-                          Ranks ranks, Range range)
-      : arcs_(p.arcs), vertices_(p.vertices), marks_(marks), own_(own), near_(near), ranks_(ranks), range_(range) {}
+                          Ranks ranks)
+      : arcs_(p.arcs),
+        vertices_(p.vertices),
+        range_{p.near_first, p.near_last - p.near_first},
+        marks_(marks),
+        own_(own),
+        near_(near),
+        ranks_(ranks) {}
 
   // Marks the neighbours of c. Returns the number of those that this lane marked first. The warps of a block share the lists.
   WB_FN uint64_t mark(uint64_t c) {
@@ -212,15 +218,15 @@ template <class Id, class Session, class Near, class Ranks, class Range> class n
 
   uint64_t* arcs_;
   uint64_t vertices_;
+  vertex_range range_;
   neighbour_marks marks_;
   both_directions<Session> own_;
   both_directions<Near> near_;
   Ranks ranks_;
-  Range range_;
 };
 
-// Counts the arcs between the neighbours of each vertex, by the edges whose end of higher rank is from p.first to p.last. `in` is not
-// read in an undirected graph. Blocks take vertices as they finish others, because some take much longer. `make(marks, out, in)` makes the
+// Counts the arcs between the neighbours of each vertex, by the edges whose end of higher rank is from p.first to p.last, and the other one
+// from p.near_first to p.near_last. `neighbours` is 0 before. `in` is not read in an undirected graph. Blocks take vertices as they finish others, because some take much longer. `make(marks, out, in)` makes the
 // counter of a warp.
 template <class Id, class Source, class Make>
 WB_FN void clustering_count_by(const wb_clustering& p, const Source& out_source, const Source& in_source, Make make) {
@@ -268,11 +274,11 @@ WB_FN void clustering_count_by(const wb_clustering& p, const Source& out_source,
 template <class Id, class Source> WB_FN void clustering_count(const wb_clustering& p, const Source& out_source, const Source& in_source) {
   clustering_count_by<Id>(p, out_source, in_source, [&](neighbour_marks marks, auto own) {
     using session = typename decltype(own)::session;
-    return neighbour_counter<Id, session, session, ranks_by_degree, all_vertices>(p, marks, own, own, {p.offset, p.in_offset}, {});
+    return neighbour_counter<Id, session, session, ranks_by_degree>(p, marks, own, own, {p.offset, p.in_offset});
   });
 }
 
-// Counts arcs of a graph that is distributed over PEs, by the neighbours whose lists were received. `neighbours` is 0 before.
+// Counts arcs of a graph that is distributed over PEs, by the neighbours whose lists were received.
 template <class Source>
 WB_FN void clustering_count_part(const wb_clustering& p, const wb_near& n, const Source& out_source, const Source& in_source) {
   using near_session = pointer_session<uint32_t>;
@@ -281,8 +287,7 @@ WB_FN void clustering_count_part(const wb_clustering& p, const wb_near& n, const
   const both_directions<near_session> near{{n.offset, n.base, near_out, out_reader}, {n.in_offset, n.in_base, near_in, in_reader}};
   clustering_count_by<uint32_t>(p, out_source, in_source, [&](neighbour_marks marks, auto own) {
     using session = typename decltype(own)::session;
-    return neighbour_counter<uint32_t, session, near_session, ranks_by_number, vertex_range>(p, marks, own, near, {n.rank},
-                                                                                             {n.first, n.last - n.first});
+    return neighbour_counter<uint32_t, session, near_session, ranks_by_number>(p, marks, own, near, {n.rank});
   });
 }
 

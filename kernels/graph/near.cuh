@@ -49,12 +49,7 @@ struct ranks_by_number {
   WB_FN bool above(uint64_t a, uint64_t b) const { return rank[a] < rank[b]; }
 };
 
-// Vertices whose lists a step reads: all.
-struct all_vertices {
-  WB_FN bool has(uint64_t) const { return true; }
-};
-
-// Vertices whose lists a step reads: some that follow one another.
+// Vertices whose lists a step reads.
 struct vertex_range {
   uint64_t first;
   uint64_t count;

@@ -334,8 +334,6 @@ typedef struct wb_near {
   WB_POINTER(const uint32_t) in_edges;
   uint64_t base;  // number of the first edge of `edges` among those of all PEs
   uint64_t in_base;
-  uint64_t first;  // vertices first..last have their lists there
-  uint64_t last;
 } wb_near;
 
 // Parameters of a copy of own edges, in order to send them.
@@ -429,6 +427,8 @@ typedef struct wb_clustering {
   uint64_t vertices;
   uint64_t first;  // vertices first..last are taken in this step
   uint64_t last;
+  uint64_t near_first;  // with those of their neighbours that are from near_first to near_last, whose lists are read
+  uint64_t near_last;
   uint32_t blocks;  // that work
   uint32_t reserved;
 } wb_clustering;
@@ -541,11 +541,11 @@ static_assert(sizeof(wb_claims) == 72, "wb_claims");
 static_assert(sizeof(wb_sssp) == 248, "wb_sssp");
 static_assert(sizeof(wb_components) == 88, "wb_components");
 static_assert(sizeof(wb_pagerank) == 128, "wb_pagerank");
-static_assert(sizeof(wb_near) == 72, "wb_near");
+static_assert(sizeof(wb_near) == 56, "wb_near");
 static_assert(sizeof(wb_near_copy) == 48, "wb_near_copy");
 static_assert(sizeof(wb_triangles) == 104, "wb_triangles");
 static_assert(sizeof(wb_core) == 120, "wb_core");
-static_assert(sizeof(wb_clustering) == 128, "wb_clustering");
+static_assert(sizeof(wb_clustering) == 144, "wb_clustering");
 static_assert(sizeof(wb_cdlp) == 128, "wb_cdlp");
 static_assert(sizeof(wb_strong) == 136, "wb_strong");
 static_assert(sizeof(wb_betweenness) == 104, "wb_betweenness");

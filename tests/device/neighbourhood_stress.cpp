@@ -160,9 +160,13 @@ void clustering(sample& g, const std::vector<uint64_t>& triangles, uint32_t warp
   p.offset = at(out.offset), p.in_offset = g.directed ? at(in.offset) : nullptr, p.loops = at(g.loops), p.neighbours = at(neighbours);
   p.arcs = at(arcs), p.marks = at(marks), p.lists = at(keys), p.pairs = at(pairs), p.turn = at(turn), p.coefficient = at(coefficient);
   p.sums = at(g.sums), p.report = at(g.report), p.vertices = g.vertices, p.last = g.vertices, p.blocks = blocks;
-  // One block more than those that work.
-  cpu::launch(blocks + 1, threads, &wb_clustering_count_pointer_u32, p, out.source(), in.source());
-  const uint64_t found = g.report.sum[WB_CLUSTERING_FOUND];
+  uint64_t found = 0;
+  for (p.near_last = g.vertices / 5; p.near_first < g.vertices; p.near_first = p.near_last, p.near_last = g.vertices) {
+    std::fill(neighbours.begin(), neighbours.end(), 0);
+    // One block more than those that work.
+    cpu::launch(blocks + 1, threads, &wb_clustering_count_pointer_u32, p, out.source(), in.source());
+    found += g.report.sum[WB_CLUSTERING_FOUND];
+  }
   cpu::launch(blocks, threads, &wb_clustering_divide, p);
   CHECK(std::all_of(marks.begin(), marks.end(), [](uint32_t w) { return w == 0; }));
   uint64_t sum = 0;
@@ -204,18 +208,19 @@ struct distributed {
     model::run(warps, [&] { wb_near_copy_pointer_u32(p, own); });
   }
 
-  // Calls f after each message: two for each PE, the first of a few vertices.
+  // Calls f(first, last) after each message, of the lists of these vertices: two for each PE, the first of a few vertices.
   template <class F> void for_each_message(F f) {
     for (size_t k = 0; k + 1 < firsts.size(); ++k) {
       const uint64_t cut = firsts[k] + (firsts[k + 1] - firsts[k]) / 9;
       for (const auto& [first, last] : {std::pair{firsts[k], cut}, std::pair{cut, firsts[k + 1]}}) {
+        if (first == last) continue;
         const uint64_t count = out.offset[last] - out.offset[first], in_count = in.offset[last] - in.offset[first];
         message.assign(count + in_count + 1, ~0u);
         copy(out, firsts[k], first, last, message.data());
         copy(in, firsts[k], first, last, message.data() + count);
         near.edges = message.data(), near.in_edges = message.data() + count;
-        near.base = out.offset[first], near.in_base = in.offset[first], near.first = first, near.last = last;
-        f();
+        near.base = out.offset[first], near.in_base = in.offset[first];
+        f(first, last);
       }
     }
   }
@@ -238,8 +243,8 @@ struct distributed {
       lists own = out.part(firsts[k], firsts[k + 1]);
       on(own);
       p.first = firsts[k], p.last = firsts[k + 1];
-      for_each_message([&] {
-        p.near_first = near.first, p.near_last = near.last;
+      for_each_message([&](uint64_t first, uint64_t last) {
+        p.near_first = first, p.near_last = last;
         model::run(warps, [&] { wb_triangles_count_part_pointer_u32(p, near, own.source()); });
       });
     }
@@ -257,7 +262,8 @@ struct distributed {
       lists own = out.part(firsts[k], firsts[k + 1]), own_in = in.part(firsts[k], firsts[k + 1]);
       p.offset = at(own.offset), p.in_offset = g.directed ? at(own_in.offset) : nullptr;
       p.first = firsts[k], p.last = firsts[k + 1];
-      for_each_message([&] {
+      for_each_message([&](uint64_t first, uint64_t last) {
+        p.near_first = first, p.near_last = last;
         std::fill(neighbours.begin(), neighbours.end(), 0);
         cpu::launch(blocks, warps_of_block * warp::width, &wb_clustering_count_part_pointer_u32, p, near, own.source(), own_in.source());
       });
