@@ -214,7 +214,7 @@ fn build(
 pub fn of_pe(args: &DeviceArgs, pe: usize, pes: usize) -> Result<DeviceArgs, Failure> {
     let given = named(args)?;
     DriveSpec::check_distinct(&given)?;
-    let devices = if given.iter().any(|d| d.spec().has_pe()) || given.iter().all(|d| d.spec().is_memory()) {
+    let devices = if has_pe(args)? || given.iter().all(|d| d.spec().is_memory()) {
         let for_pe = |d: &DriveSpec| Ok(DriveSpec::try_from(d.spec().clone().for_pe(pe))?.into());
         given.iter().map(for_pe).collect::<Result<_, Failure>>()?
     } else if given.len().is_multiple_of(pes) {
@@ -228,6 +228,14 @@ pub fn of_pe(args: &DeviceArgs, pe: usize, pes: usize) -> Result<DeviceArgs, Fai
     let destroyed = |path: &PathBuf| PathBuf::from(for_pe(path.as_os_str(), pe));
     let yes_destroy = args.yes_destroy.iter().map(destroyed).collect();
     Ok(DeviceArgs { devices, yes_destroy, sharers: pes, ..args.clone() })
+}
+
+/// Returns true if a device's name has the number of the PE in it.
+///
+/// # Errors
+/// [`Failure::Error`] if a specification is invalid.
+pub fn has_pe(args: &DeviceArgs) -> Result<bool, Failure> {
+    Ok(named(args)?.iter().any(|d| d.spec().has_pe()))
 }
 
 /// Returns the arguments as if they named no device.

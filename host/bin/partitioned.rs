@@ -4,21 +4,23 @@
 mod store;
 
 use crate::args::{DeviceArgs, Edges, WorldArgs};
-use crate::device;
-use crate::graph::{Described, Job, Outcome, Results, Vertices, cache_bytes};
+use crate::graph::{Job, Outcome, Results, Subject, Vertices, cache_bytes};
 use crate::interrupt::Interrupt;
 use crate::output::{self, Failure, Text};
 use crate::workloads::graph::{GraphRun, Io, Summary};
 use crate::workloads::phases::Phases;
 use crate::workloads::report::{Report, nanoseconds};
 use crate::world;
+use crate::{device, engine};
 use serde_json::json;
 use std::sync::mpsc;
 use std::time::Instant;
 use store::{Algorithm, Lists, Ran, Store};
-use warpbell::graph::partition::PartitionPlan;
-use warpbell::graph::{GraphError, Loaded, Placement};
+use warpbell::graph::partition::{PartitionPlan, heap_bytes};
+use warpbell::graph::stored::{GraphName, StoredGraph};
+use warpbell::graph::{GraphError, Placement};
 use warpbell::shmem::{ShmemError, World};
+use warpbell::spec::PE;
 use warpbell::storage::{Cache, Stats, Volume};
 
 /// Results on PE 0.
@@ -50,28 +52,44 @@ pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Fa
     };
     interrupt.doing("reading the graph");
     let started = Instant::now();
-    let loaded = match &stored {
-        Some(name) => job.read_stored(name, interrupt)?,
-        None => job.load()?,
+    let opened = stored.as_ref().map(|name| job.open_part(name, &plan)).transpose()?.flatten();
+    let subject = match (opened, &stored) {
+        (Some(part), _) => Subject::Stored(Box::new(part)),
+        (None, Some(name)) => Subject::Loaded(Box::new(job.read_stored(name, interrupt)?)),
+        (None, None) => Subject::Loaded(Box::new(job.load()?)),
     };
     let mut phases = Phases { load_ns: nanoseconds(started.elapsed()), ..Phases::default() };
-    let csr = &loaded.csr;
-    plan.agree("graph", || Described::from(&loaded).identity(csr))?;
-    let named = job.vertices(csr)?;
+    let (shape, described) = (subject.shape(), subject.described());
+    plan.agree("graph", || subject.identity())?;
+    let named = job.vertices(shape)?;
     if plan.speaks() {
-        job.warn(csr, &named);
+        job.warn(shape, &named);
     }
     text.line(format_args!("warpbell {}  {plan}", env!("CARGO_PKG_VERSION")))?;
-    text.line(format_args!("{}", Described::from(&loaded).line()))?;
-    Described::from(&loaded).notices().try_for_each(|notice| text.line(format_args!("{notice}")))?;
+    text.line(format_args!("{}", described.line()))?;
+    described.notices().try_for_each(|notice| text.line(format_args!("{notice}")))?;
 
-    let partition = PartitionPlan::new(csr, plan.pes(), true);
-    let heap_bytes =
-        if job.is_search() { partition.heap_bytes(&job.bfs_options(&named)) } else { partition.mirrored_heap_bytes() };
-    let work =
-        Work { job, devices: &devices, loaded: &loaded, partition: &partition, named: &named, text: &text, interrupt };
+    let partition = match &subject {
+        Subject::Loaded(loaded) => Some(PartitionPlan::new(&loaded.csr, plan.pes(), true)),
+        Subject::Stored(_) => None,
+    };
+    let options = job.bfs_options(&named);
+    let heap = match &partition {
+        Some(partition) if job.is_search() => partition.heap_bytes(&options),
+        Some(partition) => partition.mirrored_heap_bytes(),
+        None => heap_bytes(shape.vertices(), plan.pes(), job.is_search().then_some(&options)),
+    };
+    let work = Work {
+        job,
+        devices: &devices,
+        subject: &subject,
+        partition: partition.as_ref(),
+        named: &named,
+        text: &text,
+        interrupt,
+    };
     interrupt.doing("running kernels on all PEs");
-    let answers = plan.run(heap_bytes, interrupt, |world| work.on(world))?;
+    let answers = plan.run(heap, interrupt, |world| work.on(world))?;
     let Some(answer) = answers.into_iter().flatten().next() else { return Ok(()) };
     let summary = if answer.runs.len() > 1 { Summary::of(&answer.runs) } else { None };
     if let Some(s) = &summary {
@@ -81,7 +99,7 @@ pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Fa
     let _noted = interrupt.is_noted();
     let started = Instant::now();
     if let Some(output) = output {
-        answer.results.write(csr.ids(), output)?;
+        answer.results.write(shape.ids(), output)?;
     }
     phases.place_ns = answer.place_ns;
     phases.end(&answer.runs, started.elapsed());
@@ -89,11 +107,50 @@ pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Fa
         text.line(format_args!("{phases}"))?;
     }
     if let Some(path) = &args.report.json {
-        let results = json!({ "graph": Described::from(&loaded).facts(), "pes": answer.parts, "transport": answer.transport, "runs": answer.runs, "summary": summary, "highlights": answer.results.highlights, "phases": phases });
+        let results = json!({ "graph": described.facts(), "pes": answer.parts, "transport": answer.transport, "runs": answer.runs, "summary": summary, "highlights": answer.results.highlights, "phases": phases });
         let engine = &plan.engines()[0];
         output::write_json(job.name(), &Report::new(config(job, plan.pes()), engine, None, results), path)?;
     }
     Ok(())
+}
+
+impl Job {
+    /// Opens the part of this process's first PE, if its devices have a part of the graph.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] if the results of parts are to be verified; [`Failure::Error`] if the graph has other numbers of parts.
+    fn open_part(&self, name: &GraphName, plan: &world::Plan) -> Result<Option<StoredGraph>, Failure> {
+        let args = &self.graph;
+        let open = || -> Result<StoredGraph, Failure> {
+            let devices = device::of_pe(&args.device, plan.first(), plan.pes())?;
+            let volume = device::stored(&devices, &engine::for_host(args.engine.deadline)?, args.page.transfer())?;
+            Ok(StoredGraph::open(&volume, name)?)
+        };
+        let opened = open();
+        let part = opened.as_ref().ok().and_then(|stored| stored.info().part);
+        let (stored, own) = match (opened, part) {
+            (Ok(stored), Some(own)) => (stored, own),
+            // Devices for each PE hold parts. Others may hold a whole graph together, and say what is wrong if they do not.
+            (Ok(_), None) if device::has_pe(&args.device)? => {
+                return Err(Failure::Usage(format!("stored:{name} is whole; name its device without {PE}")));
+            }
+            (Err(e), _) if device::has_pe(&args.device)? => return Err(e),
+            _ => return Ok(None),
+        };
+        if args.verify {
+            return Err(Failure::Usage(format!(
+                "--verify needs all edges in one place, and stored:{name} is in {} parts; import it whole to check results, or leave --verify out",
+                own.parts
+            )));
+        }
+        if own.parts != plan.pes() {
+            let (parts, pes) = (own.parts, plan.pes());
+            return Err(Failure::Usage(format!(
+                "stored:{name} is in {parts} parts, and there are {pes} PEs; run it with --pes {parts}, or {parts} ranks"
+            )));
+        }
+        Ok(Some(stored))
+    }
 }
 
 /// Returns every setting that affects the figures, for the JSON report.
@@ -118,8 +175,10 @@ fn config(job: &Job, pes: usize) -> serde_json::Value {
 struct Work<'a> {
     job: &'a Job,
     devices: &'a DeviceArgs,
-    loaded: &'a Loaded,
-    partition: &'a PartitionPlan<'a>,
+    /// The graph, or the part of this process's first PE.
+    subject: &'a Subject,
+    /// Partition of a graph that was loaded.
+    partition: Option<&'a PartitionPlan<'a>>,
     named: &'a Vertices,
     text: &'a Text,
     interrupt: &'a Interrupt,
@@ -129,7 +188,7 @@ impl Work<'_> {
     fn on(&self, world: &World) -> Result<Option<Answer>, Failure> {
         let args = &self.job.graph;
         let speaks = world.my_pe() == 0;
-        let part = self.together(world, Lists::of(self.job, self.partition, world.my_pe()))?;
+        let part = self.together(world, self.lists(world))?;
         let started = Instant::now();
         // No PE writes its part before all PEs have opened their volumes.
         let volume = self.together(world, self.volume(world, &part))?;
@@ -165,7 +224,7 @@ impl Work<'_> {
                 }
             }
             if let Some((prefix, outcome)) = last {
-                let highlights = self.job.highlights(&outcome, self.loaded.csr.ids(), source, self.named);
+                let highlights = self.job.highlights(&outcome, self.subject.shape().ids(), source, self.named);
                 self.text.line(format_args!("{prefix}{highlights}"))?;
                 answer.results.add(highlights, outcome)?;
             }
@@ -184,11 +243,27 @@ impl Work<'_> {
         Ok(speaks.then_some(answer))
     }
 
+    /// Returns the lists of a PE: of the graph that was loaded, or in its part of a stored one.
+    fn lists(&self, world: &World) -> Result<Lists, Failure> {
+        let (args, pe) = (&self.job.graph, world.my_pe());
+        if let Some(partition) = self.partition {
+            return Lists::of(self.job, partition, pe);
+        }
+        let name = self.job.stored()?.ok_or_else(|| Failure::Error("the graph is not a stored one".to_owned()))?;
+        let devices = device::of_pe(&args.device, pe, world.n_pes())?;
+        let volume = device::stored(&devices, world.engine(), args.page.transfer())?;
+        let stored = StoredGraph::open(&volume, &name)?;
+        Lists::stored(self.job, stored, volume)
+    }
+
     /// Opens the PE's own devices, if edges are stored on devices.
     fn volume(&self, world: &World, part: &Lists) -> Result<Option<Volume>, Failure> {
         let args = &self.job.graph;
         if args.edges != Edges::Storage {
             return Ok(None);
+        }
+        if let Some(volume) = part.own_volume() {
+            return Ok(Some(volume.clone()));
         }
         let devices = device::of_pe(self.devices, world.my_pe(), world.n_pes())?;
         let plan = part.plan().page_checksums(args.page_checksums);
@@ -201,14 +276,14 @@ impl Work<'_> {
         let args = &self.job.graph;
         let placement = match &volume {
             Some(volume) => {
-                let bytes = cache_bytes(args, part.edge_bytes());
+                let bytes = cache_bytes(args, part.edge_bytes()?);
                 Placement::Storage(Cache::on(volume).bytes(bytes).page(device::page(args.page.page_size)).build()?)
             }
             None if args.edges == Edges::Pinned => Placement::Pinned,
             None => Placement::Gpu,
         };
-        let report = part.report(volume.as_ref());
-        Ok(Store { graph: part.place(world, self.partition, placement)?, volume, report })
+        let report = part.report(volume.as_ref())?;
+        Ok(Store { graph: part.place(world, placement)?, volume, report })
     }
 
     /// Runs once, after emptying the cache unless `--warm` is set.
@@ -242,20 +317,20 @@ impl Work<'_> {
         outcome: Outcome,
     ) -> Result<(GraphRun, Outcome), Failure> {
         let args = &self.job.graph;
-        let csr = &self.loaded.csr;
-        let mut run = outcome.figures(csr);
-        run.source = source.map(|v| csr.ids().id(v).into_owned());
+        let shape = self.subject.shape();
+        let mut run = outcome.figures(shape);
+        run.source = source.map(|v| shape.ids().id(v).into_owned());
         run.put_bytes = put_bytes;
         if let Some(io) = &io {
-            let stored = if csr.directed() { run.traversed_edges } else { 2 * run.traversed_edges };
+            let stored = if shape.directed() { run.traversed_edges } else { 2 * run.traversed_edges };
             run.io = Some(Io::new(io, run.elapsed(), stored));
         }
         if args.verbose {
-            outcome.steps(csr.ids(), self.text)?;
+            outcome.steps(shape.ids(), self.text)?;
         }
-        if !args.no_verify {
-            let exact = self.loaded.exact_weights.as_deref();
-            self.job.check((csr, exact), source, self.named, &outcome, &mut run)?;
+        if let (Subject::Loaded(loaded), false) = (self.subject, args.no_verify) {
+            let exact = loaded.exact_weights.as_deref();
+            self.job.check((&loaded.csr, exact), source, self.named, &outcome, &mut run)?;
         }
         Ok((run, outcome))
     }

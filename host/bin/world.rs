@@ -119,6 +119,11 @@ impl Plan {
         &self.engines
     }
 
+    /// Returns the number of this process's first PE.
+    pub fn first(&self) -> usize {
+        self.first
+    }
+
     /// Returns true if PE 0, which prints and writes the report, is in this process.
     pub fn speaks(&self) -> bool {
         self.first == 0

@@ -21,10 +21,3 @@ impl Distribution {
         self.firsts[pe]..self.firsts[pe + 1]
     }
 }
-
-/// Returns the place of a PE's vertex in the order in which vertices are dealt to PEs, by descending degree: to the first PE, the
-/// second, and so on, then back in reverse order, and so on.
-pub(super) fn rank(pes: usize, pe: usize, local: u64) -> u64 {
-    let turn = if local.is_multiple_of(2) { pe } else { pes - 1 - pe };
-    local * pes as u64 + turn as u64
-}

@@ -62,7 +62,8 @@ impl Failure for StoredError {
             Self::Exists { .. } => ErrorKind::Exists,
             Self::Format { .. } => ErrorKind::Unsupported,
             Self::Damaged { .. } => ErrorKind::Damaged,
-            Self::NoWeights { .. } => ErrorKind::State,
+            Self::NoWeights { .. } | Self::Part { .. } => ErrorKind::State,
+            Self::OtherPart { .. } | Self::OtherImport { .. } => ErrorKind::State,
         }
     }
 }
@@ -78,7 +79,7 @@ impl Failure for ImportError {
             Self::TemporaryFile { .. } => ErrorKind::Io,
             Self::MissingPart { .. } => ErrorKind::NotFound,
             Self::UnknownEnding { .. } | Self::NoFormat { .. } => ErrorKind::Argument,
-            Self::NumberedFormat { .. } | Self::Generator { .. } => ErrorKind::Argument,
+            Self::NumberedFormat { .. } | Self::Generator { .. } | Self::PartCount { .. } => ErrorKind::Argument,
             Self::Feature { .. } => ErrorKind::Unsupported,
             Self::Memory { .. } | Self::Refused { .. } => ErrorKind::Memory,
             Self::LargeText { .. } | Self::SmallBudget { .. } => ErrorKind::Memory,

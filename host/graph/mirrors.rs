@@ -1,12 +1,12 @@
 //! Exchange between the PEs of a graph whose lists are distributed: each PE computes the values of its own vertices, and has
 //! copies of all others (`kernels/graph/mirrors.cu`).
 
-use super::distribution::rank;
 use super::edges::{GraphError, GraphOnEngine};
 use super::params::{
     Claims as ClaimParameters, GRAPH_BLOCK_THREADS, GRAPH_BLOCKS_PER_PROCESSOR, GraphReport as Report,
     Mirrors as Parameters, MirrorsCounters as Counters, MirrorsHeader as Header,
 };
+use super::pe_order::rank;
 use crate::engine::{Args, Engine, Grid};
 use crate::memory::{Place, Region};
 use crate::shmem::{Sym, World};

@@ -76,6 +76,7 @@ mod params;
 #[cfg(feature = "shmem")]
 pub mod partition;
 mod paths;
+mod pe_order;
 mod place;
 mod placed_lists;
 mod shape;

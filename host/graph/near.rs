@@ -119,6 +119,8 @@ impl Near {
     ) -> Result<usize, GraphError> {
         let Some(source) = &lists.edges else { return Ok(0) };
         let p = CopyParameters {
+            offset: lists.offset.address(),
+            tile: lists.tile.address(),
             to: self.edges.address() + (at * size_of::<u32>()) as u64,
             first: edges.start - base,
             last: edges.end - base,

@@ -22,7 +22,6 @@ impl Order {
     }
 
     /// Makes the order of the number outside of each vertex inside. Each number must be there once.
-    #[cfg(feature = "shmem")]
     pub(crate) fn of(outside: Vec<u32>) -> Self {
         let inside = inverse(&outside);
         Self { outside, inside }

@@ -553,6 +553,8 @@ const _: () = {
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable)]
 pub struct NearCopy {
+    pub offset: u64,
+    pub tile: u64,
     pub to: u64,
     pub first: u64,
     pub last: u64,
@@ -562,14 +564,16 @@ pub struct NearCopy {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of NearCopy"][size_of::<NearCopy>() - 48usize];
+    ["Size of NearCopy"][size_of::<NearCopy>() - 64usize];
     ["Alignment of NearCopy"][align_of::<NearCopy>() - 8usize];
-    ["Offset of field: NearCopy::to"][offset_of!(NearCopy, to) - 0usize];
-    ["Offset of field: NearCopy::first"][offset_of!(NearCopy, first) - 8usize];
-    ["Offset of field: NearCopy::last"][offset_of!(NearCopy, last) - 16usize];
-    ["Offset of field: NearCopy::vertices"][offset_of!(NearCopy, vertices) - 24usize];
-    ["Offset of field: NearCopy::sums"][offset_of!(NearCopy, sums) - 32usize];
-    ["Offset of field: NearCopy::report"][offset_of!(NearCopy, report) - 40usize];
+    ["Offset of field: NearCopy::offset"][offset_of!(NearCopy, offset) - 0usize];
+    ["Offset of field: NearCopy::tile"][offset_of!(NearCopy, tile) - 8usize];
+    ["Offset of field: NearCopy::to"][offset_of!(NearCopy, to) - 16usize];
+    ["Offset of field: NearCopy::first"][offset_of!(NearCopy, first) - 24usize];
+    ["Offset of field: NearCopy::last"][offset_of!(NearCopy, last) - 32usize];
+    ["Offset of field: NearCopy::vertices"][offset_of!(NearCopy, vertices) - 40usize];
+    ["Offset of field: NearCopy::sums"][offset_of!(NearCopy, sums) - 48usize];
+    ["Offset of field: NearCopy::report"][offset_of!(NearCopy, report) - 56usize];
 };
 pub const TRIANGLES_FOUND: usize = 0;
 pub const TRIANGLES_SCANNED: usize = 1;

@@ -345,3 +345,15 @@ WB_CLUSTERING_PACKED(storage, warpbell::array_ref<uint32_t>)
 
 WB_CLUSTERING_PART(pointer_u32, warpbell::graph::pointer_source<uint32_t>)
 WB_CLUSTERING_PART(storage_u32, warpbell::array_ref<uint32_t>)
+
+#define WB_CLUSTERING_PART_PACKED(WHERE, SOURCE)                                                                                         \
+  WB_GRAPH_KERNEL wb_clustering_count_part_packed_##WHERE##_u32(WB_PARAM wb_clustering p, WB_PARAM wb_near n, WB_PARAM SOURCE out_words, \
+                                                                const uint64_t* out_position, WB_PARAM SOURCE in_words,                  \
+                                                                const uint64_t* in_position) {                                           \
+    using source = warpbell::graph::packed_source<uint32_t, SOURCE>;                                                                     \
+    warpbell::graph::clustering_count_part(p, n, source{out_words, out_position}, source{in_words, in_position});                        \
+  }                                                                                                                                      \
+  WB_EXPORT(wb_clustering_count_part_packed_##WHERE##_u32)
+
+WB_CLUSTERING_PART_PACKED(pointer, warpbell::graph::pointer_source<uint32_t>)
+WB_CLUSTERING_PART_PACKED(storage, warpbell::array_ref<uint32_t>)

@@ -6,6 +6,7 @@
 namespace warpbell {
 namespace graph {
 
+// Copies plain lists, in pieces.
 template <class Source> WB_FN void near_copy(const wb_near_copy& p, const Source& source) {
   auto edges = source.open();
   uint32_t* to = p.to;
@@ -30,6 +31,33 @@ template <class Source> WB_FN void near_copy(const wb_near_copy& p, const Source
   publish(p.sums, p.report);
 }
 
+// Copies packed lists, one after the other.
+template <class Source> WB_FN void near_copy_packed(const wb_near_copy& p, const Source& source) {
+  auto edges = source.open();
+  uint32_t* to = p.to;
+  uint64_t bad = 0;
+  const auto copy_list = [&](uint64_t first, uint64_t last) {
+    // Each lane gets the edges whose numbers differ from its own by multiples of the width, in ascending order.
+    uint64_t at = first + (warp::lane() + warp::width - first % warp::width) % warp::width;
+    edges.for_each_chunk(warp::full(), first, last, [&](uint32_t n) {
+      if (is_valid_edge(edges, n, p.vertices, bad)) to[at - p.first] = n;
+      at += warp::width;
+    });
+  };
+  const uint64_t begin = p.first / piece_edges * piece_edges;
+  for_each_tile<true>(edges, p.tile + begin / piece_edges, begin, p.last - begin, false, [&](uint64_t from, uint64_t first, uint64_t last) {
+    for_each_list_of_tile(p.offset, from, p.vertices, first, last, [&](uint64_t, run r) {
+      // The first tile may begin with lists in front of those.
+      for (warp::mask_t lists = warp::ballot(warp::full(), r.count != 0 && r.first >= p.first); lists; lists &= lists - 1) {
+        const uint64_t start = warp::shuffle(warp::full(), r.first, warp::first(lists));
+        copy_list(start, start + warp::shuffle(warp::full(), r.count, warp::first(lists)));
+      }
+    });
+  });
+  add_count(p.sums, WB_GRAPH_BAD_EDGES, bad);
+  publish(p.sums, p.report);
+}
+
 }  // namespace graph
 }  // namespace warpbell
 
@@ -39,3 +67,4 @@ template <class Source> WB_FN void near_copy(const wb_near_copy& p, const Source
 
 WB_NEAR_COPY(pointer_u32, warpbell::graph::pointer_source<uint32_t>)
 WB_NEAR_COPY(storage_u32, warpbell::array_ref<uint32_t>)
+WB_PACKED_KERNELS(wb_near_copy, wb_near_copy, warpbell::graph::near_copy_packed)

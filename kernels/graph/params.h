@@ -338,8 +338,10 @@ typedef struct wb_near {
 
 // Parameters of a copy of own edges, in order to send them.
 typedef struct wb_near_copy {
+  WB_POINTER(const uint64_t) offset;  // [vertices + 1]
+  WB_POINTER(const uint32_t) tile;    // for each tile of the edges the vertex of its first edge
   WB_POINTER(uint32_t) to;
-  uint64_t first;
+  uint64_t first;  // edges first..last are copied: whole lists
   uint64_t last;
   uint64_t vertices;
   WB_POINTER(wb_graph_counters) sums;
@@ -542,7 +544,7 @@ static_assert(sizeof(wb_sssp) == 248, "wb_sssp");
 static_assert(sizeof(wb_components) == 88, "wb_components");
 static_assert(sizeof(wb_pagerank) == 128, "wb_pagerank");
 static_assert(sizeof(wb_near) == 56, "wb_near");
-static_assert(sizeof(wb_near_copy) == 48, "wb_near_copy");
+static_assert(sizeof(wb_near_copy) == 64, "wb_near_copy");
 static_assert(sizeof(wb_triangles) == 104, "wb_triangles");
 static_assert(sizeof(wb_core) == 120, "wb_core");
 static_assert(sizeof(wb_clustering) == 144, "wb_clustering");

@@ -25,6 +25,7 @@ mod nvme;
 mod operation;
 mod outdated_copy;
 mod outputs;
+mod parts;
 mod paths;
 mod program;
 mod rdma;

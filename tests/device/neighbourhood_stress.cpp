@@ -16,6 +16,7 @@
 #include "../../kernels/graph/triangles.cu"
 #include "check.h"
 #include "model.h"
+#include "packed_lists.h"
 
 using namespace warpbell;
 using graph::piece_edges;
@@ -48,7 +49,7 @@ struct lists {
   // Keeps the lists of the vertices from `first` to `last`, as a PE has them.
   lists part(uint64_t first, uint64_t last) const {
     lists own(*this);
-    own.list.erase(own.list.begin() + static_cast<std::ptrdiff_t>(offset[last]), own.list.end() - 1);
+    own.list.erase(own.list.begin() + static_cast<std::ptrdiff_t>(offset[last]), own.list.end() - 1);  // but for the one behind all
     own.list.erase(own.list.begin(), own.list.begin() + static_cast<std::ptrdiff_t>(offset[first]));
     for (uint64_t& o : own.offset) o = std::clamp(o, offset[first], offset[last]) - offset[first];
     own.set_tiles();
@@ -61,6 +62,13 @@ struct lists {
       while (offset[v + 1] <= t * piece_edges) ++v;
       tile.push_back(static_cast<uint32_t>(v));
     }
+  }
+
+  // Packs lists that ascend.
+  packed_lists packed() const {
+    std::vector<graph::weighted<uint32_t, uint32_t>> edges(offset.back());
+    for (size_t i = 0; i < edges.size(); ++i) edges[i].id = list[i];
+    return packed_lists(offset, edges, false);
   }
 
   uint64_t edges() const { return offset.back(); }
@@ -185,13 +193,19 @@ void clustering(sample& g, const std::vector<uint64_t>& triangles, uint32_t warp
 // Lists on several PEs, of which one has none, and the messages by which their lists come to the others.
 struct distributed {
   sample& g;
+  const bool packed;
   const lists out, in;
   std::vector<uint64_t> firsts;
   std::vector<uint32_t> rank, message;
   wb_near near{};
 
-  explicit distributed(sample& g)
-      : g(g), out(g.out, true), in(g.in, true), firsts{0, g.vertices / 5, g.vertices / 5, g.vertices}, rank(g.vertices) {
+  distributed(sample& g, bool packed)
+      : g(g),
+        packed(packed),
+        out(g.out, !packed),
+        in(g.in, !packed),
+        firsts{0, g.vertices / 5, g.vertices / 5, g.vertices},
+        rank(g.vertices) {
     std::vector<uint32_t> order(g.vertices);
     for (uint32_t v = 0; v < g.vertices; ++v) order[v] = v;
     const auto degree = [&](uint32_t v) { return g.out[v].size() + (g.directed ? g.in[v].size() : 0); };
@@ -200,12 +214,22 @@ struct distributed {
     near.rank = at(rank), near.offset = out.offset.data(), near.in_offset = g.directed ? in.offset.data() : nullptr;
   }
 
-  void copy(const lists& all, uint64_t base, uint64_t first, uint64_t last, uint32_t* to) {
+  // Copies the lists of some vertices of PE k.
+  void copy(const lists& all, size_t k, uint64_t first, uint64_t last, uint32_t* to) {
+    lists own = all.part(firsts[k], firsts[k + 1]);
     wb_near_copy p{};
-    p.to = to, p.first = all.offset[first] - all.offset[base], p.last = all.offset[last] - all.offset[base];
+    p.offset = at(own.offset), p.tile = at(own.tile);
+    p.to = to, p.first = own.offset[first], p.last = own.offset[last];
     p.vertices = g.vertices, p.sums = at(g.sums), p.report = at(g.report);
-    const graph::pointer_source<uint32_t> own{all.list.data() + all.offset[base]};
-    model::run(warps, [&] { wb_near_copy_pointer_u32(p, own); });
+    const packed_lists words = packed ? own.packed() : packed_lists();
+    model::run(warps, [&] {
+      if (packed) {
+        wb_near_copy_packed_pointer_u32(p, words.source(), words.position.data());
+      } else {
+        wb_near_copy_pointer_u32(p, own.source());
+      }
+    });
+    for (uint64_t i = p.first; i < p.last; ++i) CHECK(to[i - p.first] == own.list[i]);
   }
 
   // Calls f(first, last) after each message, of the lists of these vertices: two for each PE, the first of a few vertices.
@@ -216,8 +240,8 @@ struct distributed {
         if (first == last) continue;
         const uint64_t count = out.offset[last] - out.offset[first], in_count = in.offset[last] - in.offset[first];
         message.assign(count + in_count + 1, ~0u);
-        copy(out, firsts[k], first, last, message.data());
-        copy(in, firsts[k], first, last, message.data() + count);
+        copy(out, k, first, last, message.data());
+        copy(in, k, first, last, message.data() + count);
         near.edges = message.data(), near.in_edges = message.data() + count;
         near.base = out.offset[first], near.in_base = in.offset[first];
         f(first, last);
@@ -260,12 +284,19 @@ struct distributed {
     p.sums = at(g.sums), p.report = at(g.report), p.vertices = g.vertices, p.blocks = blocks;
     for (size_t k = 0; k + 1 < firsts.size(); ++k) {
       lists own = out.part(firsts[k], firsts[k + 1]), own_in = in.part(firsts[k], firsts[k + 1]);
+      const packed_lists words = packed ? own.packed() : packed_lists(), in_words = packed ? own_in.packed() : packed_lists();
       p.offset = at(own.offset), p.in_offset = g.directed ? at(own_in.offset) : nullptr;
       p.first = firsts[k], p.last = firsts[k + 1];
       for_each_message([&](uint64_t first, uint64_t last) {
         p.near_first = first, p.near_last = last;
         std::fill(neighbours.begin(), neighbours.end(), 0);
-        cpu::launch(blocks, warps_of_block * warp::width, &wb_clustering_count_part_pointer_u32, p, near, own.source(), own_in.source());
+        const uint32_t threads = warps_of_block * warp::width;
+        if (packed) {
+          cpu::launch(blocks, threads, &wb_clustering_count_part_packed_pointer_u32, p, near, words.source(), words.position.data(),
+                      in_words.source(), in_words.position.data());
+        } else {
+          cpu::launch(blocks, threads, &wb_clustering_count_part_pointer_u32, p, near, own.source(), own_in.source());
+        }
       });
     }
     for (uint32_t v = 0; v < g.vertices; ++v) CHECK(arcs[v] == (g.directed ? arcs_between(g, neighbours_of(g, v)) : triangles[v]));
@@ -348,9 +379,10 @@ int main(int argc, char** argv) {
     if (!directed) expected = triangles_of(g);
     if (!directed) triangles(g, expected);
     for (uint32_t warps_of_block : {1u, 2u}) clustering(g, expected, warps_of_block);
-    distributed d(g);
-    if (!directed) d.triangles(expected);
-    d.clustering(expected);
+    distributed plain(g, false);
+    if (!directed) plain.triangles(expected);
+    plain.clustering(expected);
+    distributed(g, true).clustering(expected);
     cores(g);
   }
   std::printf("neighbourhood stress: width %u: ok\n", warp::width);

@@ -275,6 +275,10 @@ pub struct ImportArgs {
     /// Order in which packed lists stand and name vertices; identifiers stay those of the input
     #[arg(long, value_enum, default_value_t = Order::Degree)]
     pub order: Order,
+    /// Store the graph in N parts, one for each PE of a run, packed and in the order of degrees: on a device for each part. `{pe}`
+    /// in a --device stands for the part's number
+    #[arg(long, value_name = "N", conflicts_with_all = ["lists", "order"], value_parser = clap::value_parser!(u16).range(2..))]
+    pub parts: Option<u16>,
     /// Seed of generators and random weights
     #[arg(long, value_name = "N", default_value_t = DEFAULT_SEED)]
     pub seed: u64,

@@ -13,11 +13,10 @@ pub use highlights::{Highlights, Results};
 pub use outcome::{Outcome, distances};
 pub use runner::Runner;
 pub use store::cache_bytes;
-pub use subject::Described;
+pub use subject::Subject;
 pub use vertices::Vertices;
 
 use store::Store;
-use subject::Subject;
 
 use crate::args::{
     GraphArgs, GraphCommand, PathArgs, SourceArgs, SourceList, WeightArgs, Weights, WeightsType, WorldArgs,

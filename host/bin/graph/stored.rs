@@ -13,57 +13,62 @@ use crate::{device, engine, graph};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::time::Instant;
+use warpbell::engine::Engine;
+use warpbell::graph::import::Notice;
 use warpbell::graph::stored::{
-    GraphName, GraphToStore, OpeningMemory, StoredEntry, StoredGraph, StoredInfo, WeightType, check_name,
-    remove_stored_graph, stored_graphs,
+    GraphInParts, GraphName, GraphToStore, OpeningMemory, StoredEntry, StoredGraph, StoredInfo, StoredPart, WeightType,
+    check_name, remove_stored_graph, stored_graphs,
 };
 use warpbell::graph::{GraphError, LoadOptions, PlacementOptions, WeightMode};
 use warpbell::storage::Volume;
 use warpbell::units::{Bytes, counted};
 
-/// Stores a graph on a device.
+/// Stores a graph on a device, or in parts on several.
 ///
 /// # Errors
-/// * [`Failure::Usage`] if no device is named that keeps data.
+/// * [`Failure::Usage`] if no device is named that keeps data, or not one for each part.
 /// * [`Failure::Error`] if the input or a device fails, or a graph of this name is stored there.
 pub fn import(args: &ImportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
-    device::check_lasting(&args.device)?;
+    let parts = args.parts.map_or(1, usize::from);
+    let devices = match parts {
+        1 => vec![args.device.clone()],
+        parts => (0..parts).map(|pe| device::of_pe(&args.device, pe, parts)).collect::<Result<_, _>>()?,
+    };
+    devices.iter().try_for_each(device::check_lasting)?;
     interrupt.doing("reading the graph");
     // Reading may take long, so a name that is taken is refused before it. All other checks follow when the size is known.
-    if args.device.yes_destroy.is_empty()
-        && let Ok(volume) = open(&args.device, &args.wait)
-    {
-        check_name(&volume, &args.name)?;
+    for devices in devices.iter().filter(|d| d.yes_destroy.is_empty()) {
+        if let Ok(volume) = open(devices, &args.wait) {
+            check_name(&volume, &args.name)?;
+        }
     }
     let started = Instant::now();
-    let graph = load(args)?.page_checksums(args.page_checksums);
-    let read = started.elapsed();
+    let graph = load(args)?;
+    let (read, in_files, notices) = (started.elapsed(), graph.is_in_files(), graph.notices().to_vec());
 
     interrupt.doing("storing the graph");
     let engine = engine::for_host(args.wait.deadline)?;
     let started = Instant::now();
     let _stop = interrupt.stops(&engine);
-    // Nothing is left to protect if --yes-destroy names every device that holds stored arrays.
-    let replaces = |volume: &Volume| Ok::<_, Failure>(volume.stored()?.is_empty());
-    let volume = device::with_space(&args.device, &engine, &graph.plan(), |volume| {
-        if replaces(volume)? { Ok(()) } else { Ok(check_name(volume, &args.name)?) }
-    })?;
-    let replace = replaces(&volume)?;
-    let bytes = graph.plan().bytes();
-    let bar = Loading::new();
-    graph.store(&volume, replace, &mut |written| bar.filled(written, bytes))?;
-    drop(bar);
-    let written = started.elapsed();
-    let entry = stored_graphs(&volume)?.into_iter().find(|e| e.name == args.name);
-    let bytes = entry.map_or(0, |e| e.bytes);
-    let (in_files, peak, notices) = (graph.is_in_files(), peak_memory(), graph.notices().to_vec());
-    drop(graph);
-    let stored = StoredGraph::open(&volume, &args.name)?;
+    let volumes = match graph {
+        Input::Whole(graph) => vec![write(args, &devices[0], &engine, &graph)?],
+        Input::InParts(graph) => {
+            let one = |(part, devices): (usize, &DeviceArgs)| write(args, devices, &engine, &graph.part(part)?);
+            devices.iter().enumerate().map(one).collect::<Result<_, _>>()?
+        }
+    };
+    let (written, peak) = (started.elapsed(), peak_memory());
+    let mut bytes = 0;
+    for volume in &volumes {
+        bytes += stored_graphs(volume)?.into_iter().find(|e| e.name == args.name).map_or(0, |e| e.bytes);
+    }
+    let stored = StoredGraph::open(&volumes[0], &args.name)?;
     let described = Described { notices: &notices, ..Described::from(&stored) };
+    let names: Vec<&str> = volumes.iter().map(Volume::name).collect();
     if let Some(path) = &args.json.json {
         let phases =
             json!({ "read_ns": nanoseconds(read), "write_ns": nanoseconds(written), "peak_memory_bytes": peak });
-        let report = json!({ "name": args.name.as_str(), "device": volume.name(), "graph": described.facts(), "bytes": bytes, "sorted_in_files": in_files, "phases": phases });
+        let report = json!({ "name": args.name.as_str(), "device": names.join(" "), "parts": parts, "graph": described.facts(), "bytes": bytes, "sorted_in_files": in_files, "phases": phases });
         return write_json("graph import", &report, path);
     }
     say!("{}", described.line())?;
@@ -72,17 +77,54 @@ pub fn import(args: &ImportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     }
     let how = if in_files { " and sorted in temporary files" } else { "" };
     let peak = peak.map_or_else(String::new, |peak| format!("   peak memory {}", Bytes(peak)));
+    let parts = if parts > 1 { format!(" in {parts} parts") } else { String::new() };
     say!(
-        "stored:{} on {}   {}   read{how} {}   write {}{peak}",
+        "stored:{}{parts} on {}   {}   read{how} {}   write {}{peak}",
         args.name,
-        volume.name(),
+        names.join(" "),
         Bytes(bytes),
         seconds(read),
         seconds(written)
     )
 }
 
-fn load(args: &ImportArgs) -> Result<GraphToStore, Failure> {
+/// Writes a graph, or a part of one, to its devices.
+fn write(args: &ImportArgs, devices: &DeviceArgs, engine: &Engine, graph: &GraphToStore) -> Result<Volume, Failure> {
+    // Nothing is left to protect if --yes-destroy names every device that holds stored arrays.
+    let replaces = |volume: &Volume| Ok::<_, Failure>(volume.stored()?.is_empty());
+    let volume = device::with_space(devices, engine, &graph.plan(), |volume| {
+        if replaces(volume)? { Ok(()) } else { Ok(check_name(volume, &args.name)?) }
+    })?;
+    let replace = replaces(&volume)?;
+    let bytes = graph.plan().bytes();
+    let bar = Loading::new();
+    graph.store(&volume, replace, &mut |written| bar.filled(written, bytes))?;
+    Ok(volume)
+}
+
+/// A graph that is to be stored.
+enum Input {
+    Whole(GraphToStore),
+    InParts(GraphInParts),
+}
+
+impl Input {
+    fn is_in_files(&self) -> bool {
+        match self {
+            Self::Whole(graph) => graph.is_in_files(),
+            Self::InParts(graph) => graph.is_in_files(),
+        }
+    }
+
+    fn notices(&self) -> &[Notice] {
+        match self {
+            Self::Whole(graph) => graph.notices(),
+            Self::InParts(graph) => graph.notices(),
+        }
+    }
+}
+
+fn load(args: &ImportArgs) -> Result<Input, Failure> {
     let bar = Loading::new();
     let advance = |p| bar.advance(p);
     let weights = match args.weights {
@@ -108,7 +150,13 @@ fn load(args: &ImportArgs) -> Result<GraphToStore, Failure> {
         .memory(args.memory.map(|bytes| bytes.0))
         .temp_dir(args.temp_dir.as_deref())
         .progress(Some(&advance));
-    subject::read(&args.input, &options, |input| GraphToStore::import(args.name.clone(), input, &options))
+    let (name, checksums) = (args.name.clone(), args.page_checksums);
+    subject::read(&args.input, &options, |input| match args.parts {
+        None => Ok(Input::Whole(GraphToStore::import(name, input, &options)?.page_checksums(checksums))),
+        Some(parts) => {
+            Ok(Input::InParts(GraphInParts::import(name, input, &options, parts.into())?.page_checksums(checksums)))
+        }
+    })
 }
 
 /// Lists the stored graphs.
@@ -139,7 +187,17 @@ fn words(info: &StoredInfo) -> String {
     let direction = if info.directed { "directed" } else { "undirected" };
     let weights = info.weights.map_or("no weights", weight_words);
     let (vertices, edges) = (subject::vertices(info.vertices, info.has_names()), counted(info.edges, "edge", "edges"));
-    format!("{vertices}  {edges}  {direction}  {weights}")
+    let part = info.part.map_or_else(String::new, |own| format!("  {}", part_words(own)));
+    format!("{vertices}  {edges}  {direction}  {weights}{part}")
+}
+
+fn part_words(own: StoredPart) -> String {
+    format!("part {} of {}", own.part, own.parts)
+}
+
+/// Returns the part for a JSON report.
+fn part_facts(part: Option<StoredPart>) -> Value {
+    part.map_or(Value::Null, |own| json!({ "part": own.part, "parts": own.parts }))
 }
 
 fn weight_words(weights: WeightType) -> &'static str {
@@ -162,6 +220,7 @@ fn entry(e: &StoredEntry) -> Value {
             value["neighbour_bytes"] = json!(info.neighbour_bytes);
             value["lists"] = json!(if info.packed { "packed" } else { "plain" });
             value["weights"] = json!(info.weights.map(weight_words));
+            value["part"] = part_facts(info.part);
         }
         Err(e) => value["error"] = json!(e.to_string()),
     }
@@ -187,13 +246,14 @@ pub fn info(args: &StoredArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         let mut graph = described.facts();
         graph["weight_type"] = json!(weights);
         let report = json!({
-            "name": name.as_str(), "device": volume.name(), "bytes": bytes, "graph": graph,
+            "name": name.as_str(), "device": volume.name(), "bytes": bytes, "graph": graph, "part": part_facts(stored.info().part),
             "lists": lists, "opening": { "host_bytes": memory.host, "engine_bytes": memory.engine },
         });
         return write_json("graph info", &report, path);
     }
     let input = described.input;
-    say!("stored:{name} on {}   {}", volume.name(), Bytes(bytes))?;
+    let part = stored.info().part.map_or_else(String::new, |own| format!("   {} of the graph", part_words(own)));
+    say!("stored:{name} on {}   {}{part}", volume.name(), Bytes(bytes))?;
     say!("{}", described.line())?;
     say!("{lists}   {}", weights.unwrap_or("no weights"))?;
     say!(
@@ -223,7 +283,7 @@ impl ListBytes {
             form: if info.packed { "packed" } else { "plain" },
             order: if info.reordered { "degree" } else { "input" },
             bytes,
-            bits_per_edge: 8.0 * bytes as f64 / info.arcs.max(1) as f64,
+            bits_per_edge: 8.0 * bytes as f64 / stored.arcs_here().max(1) as f64,
         })
     }
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 use std::ffi::OsStr;
 use warpbell::graph::import::{IdKind, ImportError, LineFault, LoadOptions, Notice, OrientationReason, Summary};
 use warpbell::graph::stored::{GraphName, StoredGraph, WeightType};
-use warpbell::graph::{Csr, GraphShape, Input, Loaded};
+use warpbell::graph::{GraphShape, Input, Loaded};
 use warpbell::units::counted;
 
 /// Prefix of a stored graph's name in place of an input.
@@ -98,6 +98,17 @@ impl Subject {
         }
     }
 
+    /// Returns words that differ if two ranks have read different graphs.
+    pub fn identity(&self) -> String {
+        let shape = self.shape();
+        let edges = counted(shape.edges(), "edge", "edges");
+        let digest = match self {
+            Self::Loaded(loaded) => format!("digest {:016x}", loaded.csr.digest()),
+            Self::Stored(stored) => format!("import {:016x}", stored.info().part.map_or(0, |own| own.import)),
+        };
+        format!("one of {} and {edges} ({digest})", vertices(shape.vertices(), false))
+    }
+
     /// Returns the facts that the program prints.
     pub fn described(&self) -> Described<'_> {
         match self {
@@ -178,12 +189,6 @@ impl Described<'_> {
             };
             format!("note: {notice}{option}")
         })
-    }
-
-    /// Returns words that differ if two ranks have read different graphs.
-    pub fn identity(&self, csr: &Csr) -> String {
-        let edges = counted(self.shape.edges(), "edge", "edges");
-        format!("one of {} and {edges} (digest {:016x})", vertices(self.shape.vertices(), false), csr.digest())
     }
 
     /// Returns the properties of the graph for the JSON report.

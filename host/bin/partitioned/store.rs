@@ -8,6 +8,7 @@ use serde::Serialize;
 use warpbell::graph::partition::{
     MirroredPart, Part, PartitionPlan, PartitionedBfs, PartitionedBfsOptions, PartitionedGraph,
 };
+use warpbell::graph::stored::StoredGraph;
 use warpbell::graph::{GraphError, GraphOnEngine, Placement, PlacementOptions};
 use warpbell::shmem::World;
 use warpbell::storage::{Plan, Stats, Volume};
@@ -29,6 +30,8 @@ pub enum Lists {
     Search(Part),
     /// For algorithms that keep the values of all vertices.
     Mirrored(MirroredPart, PlacementOptions),
+    /// For the same, in the PE's part of a stored graph, which stays on its volume if kernels read edges from storage.
+    Stored(Box<StoredGraph>, Volume, PlacementOptions),
 }
 
 impl Lists {
@@ -44,10 +47,36 @@ impl Lists {
         })
     }
 
-    pub fn edge_bytes(&self) -> u64 {
+    /// Opens the part of a PE on its device.
+    ///
+    /// # Errors
+    /// [`Failure::Error`] if the part has no weights that the algorithm reads, or its lists are to be read and cannot.
+    pub fn stored(job: &Job, stored: StoredGraph, volume: Volume) -> Result<Self, Failure> {
+        stored.check_weights(job.needs())?;
+        Ok(if job.is_search() {
+            Self::Search(Part::read(&stored, &volume)?)
+        } else {
+            Self::Stored(Box::new(stored), volume, job.needs())
+        })
+    }
+
+    /// Returns the bytes of the edges that kernels read.
+    ///
+    /// # Errors
+    /// [`GraphError::Storage`] if the volume of a stored part cannot be read.
+    pub fn edge_bytes(&self) -> Result<u64, GraphError> {
         match self {
-            Self::Search(part) => part.edge_bytes(),
-            Self::Mirrored(part, needs) => part.edge_bytes(*needs),
+            Self::Search(part) => Ok(part.edge_bytes()),
+            Self::Mirrored(part, needs) => Ok(part.edge_bytes(*needs)),
+            Self::Stored(part, volume, needs) => part.edge_bytes(volume, *needs),
+        }
+    }
+
+    /// Returns the volume that has the lists already, if there is one.
+    pub fn own_volume(&self) -> Option<&Volume> {
+        match self {
+            Self::Stored(_, volume, _) => Some(volume),
+            _ => None,
         }
     }
 
@@ -56,6 +85,7 @@ impl Lists {
         match self {
             Self::Search(part) => part.plan(),
             Self::Mirrored(part, needs) => part.plan(*needs),
+            Self::Stored(..) => Plan::new(),
         }
     }
 
@@ -67,32 +97,35 @@ impl Lists {
         match self {
             Self::Search(part) => part.check_volume(volume),
             Self::Mirrored(part, needs) => part.check_volume(volume, *needs),
+            Self::Stored(..) => Ok(()),
         }
     }
 
-    pub fn report(&self, volume: Option<&Volume>) -> PartReport {
+    /// Returns the facts about the part.
+    ///
+    /// # Errors
+    /// As for [`Lists::edge_bytes`].
+    pub fn report(&self, volume: Option<&Volume>) -> Result<PartReport, GraphError> {
         let (vertices, stored_edges) = match self {
             Self::Search(part) => (part.vertices(), part.arcs()),
             Self::Mirrored(part, _) => (part.vertices(), part.arcs()),
+            Self::Stored(part, ..) => (part.vertices_here(), part.arcs_here()),
         };
-        PartReport { vertices, stored_edges, edge_bytes: self.edge_bytes(), path: volume.map(crate::device::path) }
+        let (edge_bytes, path) = (self.edge_bytes()?, volume.map(crate::device::path));
+        Ok(PartReport { vertices, stored_edges, edge_bytes, path })
     }
 
     /// Places the lists where the PE's kernels reach them.
     ///
     /// # Errors
     /// As for [`GraphOnEngine::place`].
-    pub fn place(
-        &self,
-        world: &World,
-        partition: &PartitionPlan<'_>,
-        placement: Placement,
-    ) -> Result<Placed, GraphError> {
+    pub fn place(&self, world: &World, placement: Placement) -> Result<Placed, GraphError> {
         Ok(match self {
-            Self::Search(part) => Placed::Search(PartitionedGraph::place(world, partition, part, placement)?),
+            Self::Search(part) => Placed::Search(PartitionedGraph::place_part(world, part, placement)?),
             Self::Mirrored(part, needs) => {
                 Placed::Mirrored(GraphOnEngine::place_mirrored(world, part, placement, *needs)?)
             }
+            Self::Stored(part, volume, needs) => Placed::Mirrored(part.place_part(world, volume, placement, *needs)?),
         })
     }
 }

@@ -363,6 +363,14 @@ pub enum ImportError {
         /// The limit in bytes.
         limit: u64,
     },
+    /// A graph cannot be stored in so many parts.
+    #[error("graphs of at most 2^32 - 2 vertices can be stored in 2 to 65,535 parts, and {}", refused_parts(*.parts, *.vertices))]
+    PartCount {
+        /// Number of parts asked for.
+        parts: usize,
+        /// Number of vertices, if there are too many.
+        vertices: Option<u64>,
+    },
     /// A temporary file cannot be created, written or read.
     #[error("temporary file in {}: {source}; {}", folder.display(), temporary(source))]
     TemporaryFile {
@@ -422,6 +430,13 @@ fn temporary(error: &io::Error) -> &'static str {
             "free some space, allow more memory, or choose another folder"
         }
         _ => "choose another folder",
+    }
+}
+
+fn refused_parts(parts: usize, vertices: Option<u64>) -> String {
+    match vertices {
+        Some(vertices) => format!("this one has {}; store it whole", grouped(vertices)),
+        None => format!("{parts} were asked for"),
     }
 }
 

@@ -1,9 +1,9 @@
 //! Memory of a search over a partitioned graph: in the symmetric heap, and on each PE alone.
 
 use super::plan::Whole;
-use crate::graph::GraphOnEngine;
 use crate::graph::edges::GraphError;
 use crate::graph::params::{PartitionCounters, PartitionHeader};
+use crate::graph::{BfsOptions, GraphOnEngine, mirrors};
 use crate::memory::{Place, Region};
 use crate::shmem::{Sym, World};
 
@@ -50,13 +50,24 @@ pub(super) fn part_words(whole: &Whole) -> usize {
     (whole.span / BITS) as usize
 }
 
+/// Returns the bytes of symmetric heap that an algorithm over a graph of so many vertices needs on each PE: a search with these
+/// options, or one that keeps the values of all vertices on every PE. A search over 64-bit identifiers needs more
+/// ([`PartitionPlan::heap_bytes`](super::PartitionPlan::heap_bytes)).
+pub fn heap_bytes(vertices: u64, pes: usize, search: Option<&BfsOptions>) -> usize {
+    let pes = pes.max(1);
+    match search {
+        Some(options) => search_heap_bytes(&Whole::new(pes, vertices, 0, 0, false), options.parents),
+        None => heap_of(pes, mirrors::heap_bytes(vertices as usize, pes)),
+    }
+}
+
 /// Returns the bytes of symmetric heap that a search needs on each PE.
-pub(super) fn heap_bytes(whole: &Whole, parents: bool) -> usize {
+pub(super) fn search_heap_bytes(whole: &Whole, parents: bool) -> usize {
     heap_of(whole.pes, Sizes::of(whole, parents).bytes(whole.pes))
 }
 
 /// Returns the bytes of a symmetric heap in which allocations of `bytes` bytes fit.
-pub(super) fn heap_of(pes: usize, bytes: usize) -> usize {
+fn heap_of(pes: usize, bytes: usize) -> usize {
     let own = bytes + HEAP_SLACK + pes * HEAP_SLACK_FOR_EACH_PE;
     own + own / TEAMS_SHARE
 }

@@ -1,13 +1,12 @@
 //! Lists of one PE, for algorithms that have a copy of the values of all vertices on every PE.
 
-use super::memory::heap_of;
 use super::plan::PartitionPlan;
 use crate::graph::csr::{Csr, MAX_NARROW_VERTICES, NeighbourOrder, Neighbours};
 use crate::graph::distribution::Distribution;
 use crate::graph::edges::{GraphError, GraphOnEngine, PlacedOrder, Placement, PlacementOptions, WeightKind};
 use crate::graph::ids::Ids;
-use crate::graph::mirrors;
 use crate::graph::order::Order;
+use crate::graph::pe_order;
 use crate::graph::stored::gather::gathered;
 use crate::graph::{occupied, parallel, place};
 use crate::shmem::World;
@@ -80,13 +79,7 @@ impl PartitionPlan<'_> {
         if pe >= pes {
             return Err(GraphError::OtherWorld { partitioned: pes, pes: pe + 1 });
         }
-        let whole = &self.assignment().whole;
-        let mut firsts = Vec::with_capacity(pes + 1);
-        firsts.push(0);
-        firsts.extend((0..pes).scan(0, |sum, pe| {
-            *sum += whole.vertices_of(pe);
-            Some(*sum)
-        }));
+        let firsts = pe_order::firsts(vertices, pes);
         let own = firsts[pe]..firsts[pe + 1];
         let lists = |csr: &Csr| self.mirrored_lists(csr, &own, &firsts);
         Ok(MirroredPart {
@@ -103,8 +96,7 @@ impl PartitionPlan<'_> {
 
     /// Returns the bytes of symmetric heap that an algorithm over mirrored parts needs on each PE.
     pub fn mirrored_heap_bytes(&self) -> usize {
-        let pes = self.pes();
-        heap_of(pes, mirrors::heap_bytes(self.csr().vertices() as usize, pes))
+        super::heap_bytes(self.csr().vertices(), self.pes(), None)
     }
 
     /// Returns the lists of own vertices in the order in which those of a PE stand together, and empty lists of all others.

@@ -13,7 +13,9 @@ mod memory;
 mod mirrored;
 mod plan;
 mod search;
+mod stored;
 
+pub use memory::heap_bytes;
 pub use mirrored::MirroredPart;
 pub use plan::{Part, PartitionPlan};
 pub use search::{FrontierFormat, PartitionedBfs, PartitionedBfsOptions, PartitionedBfsResult, PartitionedGraph};

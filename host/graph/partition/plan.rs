@@ -1,10 +1,10 @@
 //! Assignment of vertices to PEs and slots.
 
 use crate::graph::csr::{self, Csr, MAX_NARROW_VERTICES, NeighbourOrder, Neighbours, VertexId, with_neighbours};
-use crate::graph::distribution;
 use crate::graph::edges::PlacementOptions;
 use crate::graph::order::Order;
 use crate::graph::parallel;
+use crate::graph::pe_order;
 use crate::graph::{BfsOptions, GraphError, GraphOnEngine, occupied};
 use crate::storage::{Plan, Volume};
 use rayon::prelude::*;
@@ -37,15 +37,18 @@ pub struct PartitionPlan<'g> {
 pub(super) struct Assignment {
     pub whole: Whole,
     /// Vertices in the order in which they were assigned.
-    order: Neighbours,
+    pub order: Neighbours,
     /// Index of each vertex in that order.
-    rank: Neighbours,
+    pub rank: Neighbours,
 }
 
 /// Lists of one PE.
 #[derive(Debug)]
 pub struct Part {
     pub(super) pe: usize,
+    pub(super) assignment: Arc<Assignment>,
+    /// Number that the parts of one stored graph have in common, or 0.
+    pub(super) import: u64,
     pub(super) out: Csr,
     pub(super) inward: Option<Csr>,
 }
@@ -64,6 +67,13 @@ pub(super) struct Whole {
 }
 
 impl Whole {
+    /// `wide` is true if identifiers have 64 bits.
+    pub(super) fn new(pes: usize, vertices: u64, arcs: u64, connected: u64, wide: bool) -> Self {
+        let span = vertices.div_ceil(pes as u64).max(1).next_multiple_of(SLOTS_MULTIPLE);
+        let wide = wide || span * pes as u64 > MAX_NARROW_VERTICES;
+        Self { pes, vertices, arcs, connected, span, wide }
+    }
+
     pub(super) fn slots(&self) -> u64 {
         self.span * self.pes as u64
     }
@@ -79,18 +89,17 @@ impl Whole {
     }
 
     fn rank(&self, pe: usize, local: u64) -> u64 {
-        distribution::rank(self.pes, pe, local)
+        pe_order::rank(self.pes, pe, local)
     }
 
-    fn slot_of_rank(&self, rank: u64) -> u64 {
+    pub(super) fn slot_of_rank(&self, rank: u64) -> u64 {
         let (pe, local) = self.place(rank);
         pe as u64 * self.span + local
     }
 
     /// Returns the number of vertices of a PE.
     pub(super) fn vertices_of(&self, pe: usize) -> u64 {
-        let rounds = self.vertices / self.pes as u64;
-        rounds + u64::from(self.rank(pe, rounds) < self.vertices)
+        pe_order::count(self.vertices, self.pes, pe)
     }
 }
 
@@ -101,20 +110,18 @@ impl<'g> PartitionPlan<'g> {
         let inward = (csr.directed() && inward).then(|| csr.transpose());
         let pes = pes.max(1);
         let vertices = csr.vertices();
-        let span = vertices.div_ceil(pes as u64).max(1).next_multiple_of(SLOTS_MULTIPLE);
-        let wide = csr.neighbours().as_u64().is_some() || span * pes as u64 > MAX_NARROW_VERTICES;
         let degree = |v: u64| csr.degree(v) + inward.as_ref().map_or(0, |i| i.degree(v));
         // Without in-lists a vertex may have in-edges that are not known here.
         let known = !csr.directed() || inward.is_some();
         let connected = parallel::sum(vertices as usize, |v| u64::from(!known || degree(v as u64) > 0));
-        let (order, rank) = if wide {
+        let whole = Whole::new(pes, vertices, csr.arcs(), connected, csr.neighbours().as_u64().is_some());
+        let (order, rank) = if whole.wide {
             let (order, rank) = ranks::<u64>(vertices, degree);
             (Neighbours::U64(order), Neighbours::U64(rank))
         } else {
             let (order, rank) = ranks::<u32>(vertices, degree);
             (Neighbours::U32(order), Neighbours::U32(rank))
         };
-        let whole = Whole { pes, vertices, arcs: csr.arcs(), connected, span, wide };
         let assignment = Arc::new(Assignment { whole, order, rank });
         Self { csr, inward, assignment, order: OnceLock::new() }
     }
@@ -149,7 +156,7 @@ impl<'g> PartitionPlan<'g> {
 
     /// Returns the bytes of symmetric heap that a search needs on each PE.
     pub fn heap_bytes(&self, options: &BfsOptions) -> usize {
-        super::memory::heap_bytes(&self.assignment.whole, options.parents)
+        super::memory::search_heap_bytes(&self.assignment.whole, options.parents)
     }
 
     /// Returns the number of edges that a PE gets, as out-lists.
@@ -170,7 +177,8 @@ impl<'g> PartitionPlan<'g> {
                 Csr::part(offsets, Neighbours::U32(list), csr.directed())
             }
         };
-        Part { pe, out: lists(self.csr), inward: self.inward.as_ref().map(lists) }
+        let (out, inward) = (lists(self.csr), self.inward.as_ref().map(lists));
+        Part { pe, assignment: self.assignment.clone(), import: 0, out, inward }
     }
 
     /// Returns offsets and neighbours of a PE's vertices, with neighbours as slots.

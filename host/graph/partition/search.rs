@@ -58,10 +58,20 @@ impl PartitionedGraph {
         part: &Part,
         placement: Placement,
     ) -> Result<Self, GraphError> {
-        let (partitioned, pes) = (plan.pes(), world.n_pes());
+        match plan.pes() {
+            partitioned if partitioned != part.assignment.whole.pes => {
+                Err(GraphError::OtherWorld { partitioned, pes: world.n_pes() })
+            }
+            _ => Self::place_own(world, part, placement),
+        }
+    }
+
+    pub(super) fn place_own(world: &World, part: &Part, placement: Placement) -> Result<Self, GraphError> {
+        let (partitioned, pes) = (part.assignment.whole.pes, world.n_pes());
         if partitioned != pes || part.pe != world.my_pe() {
             return Err(GraphError::OtherWorld { partitioned, pes });
         }
+        let assignment = part.assignment.clone();
         let part = GraphOnEngine::place_lists(
             world.engine(),
             &part.out,
@@ -69,7 +79,7 @@ impl PartitionedGraph {
             placement,
             PlacementOptions::BFS,
         )?;
-        Ok(Self { world: world.clone(), assignment: plan.assignment().clone(), part })
+        Ok(Self { world: world.clone(), assignment, part })
     }
 
     /// Returns this PE's part, whose neighbours are slots.

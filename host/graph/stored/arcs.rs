@@ -152,12 +152,12 @@ impl<'a> ArcReader<'a> {
     /// * [`GraphError::Storage`] if the volume cannot be read, or a part does not match its checksum.
     /// * [`GraphError::Engine`] if the engine was cancelled.
     pub fn next_piece(&mut self) -> Result<Option<ArcPiece<'_>>, GraphError> {
+        let (first, all) = (self.next, self.all());
         let Some(columns) = &mut self.columns else { return Ok(None) };
         if self.volume.engine().is_cancelled() {
             return Err(EngineError::Cancelled.into());
         }
-        let first = self.next;
-        let count = (self.graph.info.arcs - first).min(self.at_once as u64) as usize;
+        let count = (all - first).min(self.at_once as u64) as usize;
         if count == 0 {
             if let Some(columns) = self.columns.take() {
                 columns.finish()?;
@@ -190,6 +190,11 @@ impl<'a> ArcReader<'a> {
         Ok(Some(ArcPiece { first, arcs: &self.arcs, offsets: self.offsets, order, kind, wide }))
     }
 
+    /// Returns the number of arcs of the lists.
+    fn all(&self) -> u64 {
+        self.offsets.last().copied().unwrap_or_default()
+    }
+
     /// Returns the error of a checksum, if the data has one, and otherwise `found`: data that a device has damaged also
     /// contradicts other data. Reads all that remains, for the checksums.
     pub(super) fn or_checksum(&mut self, found: GraphError) -> GraphError {
@@ -210,7 +215,7 @@ impl Columns<'_> {
 
 impl fmt::Debug for ArcReader<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ArcReader({}, {} of {} arcs)", self.graph.name(), self.next, self.graph.info.arcs)
+        write!(f, "ArcReader({}, {} of {} arcs)", self.graph.name(), self.next, self.all())
     }
 }
 

@@ -51,6 +51,38 @@ pub enum StoredError {
         /// Description of the contradiction.
         reason: String,
     },
+    /// Of a partitioned graph one part is here, and the call needs all.
+    #[error(
+        "stored graph `{name}` is part {part} of {parts} here, and this needs all parts: run the algorithm on {parts} PEs, each with the device of its part"
+    )]
+    Part {
+        /// Name of the graph.
+        name: String,
+        /// Number of the part, from 0 on.
+        part: usize,
+        /// Number of parts.
+        parts: usize,
+    },
+    /// A PE has opened the part of another PE.
+    #[error(
+        "stored graph `{name}` is part {part} here, and PE {pe} needs part {pe}: give each PE the device of its part"
+    )]
+    OtherPart {
+        /// Name of the graph.
+        name: String,
+        /// Number of the part, from 0 on.
+        part: usize,
+        /// Number of the PE.
+        pe: usize,
+    },
+    /// The parts of two PEs are of different imports, so that they may be of different graphs.
+    #[error(
+        "the parts of a stored graph on PE 0 and PE {pe} are of different imports; import the graph again in all parts"
+    )]
+    OtherImport {
+        /// The first PE whose part is of another import than that of PE 0.
+        pe: usize,
+    },
     /// The graph was stored without weights.
     #[error("stored graph `{name}` has no weights, which shortest paths read")]
     NoWeights {

@@ -18,7 +18,7 @@ pub(super) struct Raw {
     encoding: u32,
     /// Order of the lists: 0 for that of the identifiers, 1 for the one that an array lists.
     permutation: u32,
-    /// Partition over several volumes: 0 for none.
+    /// Part of a partitioned graph: the number of parts, and from bit 16 on that of this part; 0 for a whole graph.
     partition: u32,
     directed: u32,
     /// Bytes of a neighbour.
@@ -43,7 +43,9 @@ pub(super) struct Raw {
     input_self_loops: u64,
     duplicates: u64,
     input_bytes: u64,
-    reserved: [u64; 15],
+    /// Number that the parts of one import have in common; 0 for a whole graph.
+    import: u64,
+    reserved: [u64; 14],
 }
 
 const _: () = assert!(size_of::<Raw>() == 256);
@@ -70,6 +72,41 @@ impl WeightType {
         match self {
             Self::U32 | Self::F32 => 4,
             Self::F64 => 8,
+        }
+    }
+}
+
+/// Part of a graph that is partitioned over the PEs of a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoredPart {
+    /// Number of the part, from 0 on: that of its PE.
+    pub part: usize,
+    /// Number of parts.
+    pub parts: usize,
+    /// Number that the parts of one import have in common.
+    pub import: u64,
+}
+
+/// Largest number of parts.
+pub const MOST_PARTS: usize = u16::MAX as usize;
+
+impl StoredPart {
+    fn to_raw(self) -> u32 {
+        (self.parts | self.part << 16) as u32
+    }
+
+    /// Parses a header; `None` if it has no part that there can be.
+    fn parse(raw: &Raw) -> Option<Option<Self>> {
+        let (part, parts) = ((raw.partition >> 16) as usize, (raw.partition & 0xffff) as usize);
+        match raw.partition {
+            0 => (raw.import == 0).then_some(None),
+            // Lists of a part are packed, in an order of their own.
+            _ => (raw.permutation == 1 && parts > 1 && part < parts).then_some(Some(Self {
+                part,
+                parts,
+                import: raw.import,
+            })),
         }
     }
 }
@@ -103,6 +140,8 @@ pub struct StoredInfo {
     pub packed: bool,
     /// True if lists stand in the order of their vertices' degrees, and not in that of the identifiers.
     pub reordered: bool,
+    /// Part of a partitioned graph that this is; `None` for a whole one. All other facts are those of the whole graph.
+    pub part: Option<StoredPart>,
     /// Kind of the weights; `None` without weights.
     pub weights: Option<WeightType>,
     /// Facts about the input, and decisions made when it was imported.
@@ -154,6 +193,8 @@ impl StoredInfo {
             version: STORED_GRAPH_VERSION,
             encoding: self.packed.into(),
             permutation: self.reordered.into(),
+            partition: self.part.map_or(0, StoredPart::to_raw),
+            import: self.part.map_or(0, |own| own.import),
             directed: self.directed.into(),
             width: self.neighbour_bytes as u32,
             order: code(ORDERS, &self.order),
@@ -190,9 +231,13 @@ impl StoredInfo {
         if raw.permutation > raw.encoding {
             return unknown("permutation", raw.permutation.into(), "0, and 1 of packed lists");
         }
-        if raw.partition != 0 {
-            return unknown("partition", raw.partition.into(), "0 alone");
-        }
+        let Some(part) = StoredPart::parse(raw) else {
+            return unknown(
+                "partition",
+                raw.partition.into(),
+                "0, and parts of packed lists in the order of an import",
+            );
+        };
         if let Some(value) = raw.reserved.iter().find(|v| **v != 0) {
             return unknown("further fields, the first", *value, "none");
         }
@@ -223,6 +268,7 @@ impl StoredInfo {
         Ok(Self {
             packed: raw.encoding == 1,
             reordered: raw.permutation == 1,
+            part,
             vertices: raw.vertices,
             arcs: raw.arcs,
             edges: raw.edges,

@@ -56,8 +56,10 @@ pub(super) fn host_bytes(volume: &Volume, name: &GraphName, info: &StoredInfo) -
 
 fn engine_bytes(info: &StoredInfo, inward: bool) -> u128 {
     let (vertices, width) = (u128::from(info.vertices), info.neighbour_bytes as u128);
-    let tiles = u128::from(info.arcs).div_ceil(GRAPH_PIECE_EDGES.into()) * width;
-    let positions = if info.packed { u128::from(packed::blocks(info.arcs) + 1) * 8 } else { 0 };
+    // Parts have about the same numbers of edges.
+    let arcs = info.arcs / info.part.map_or(1, |own| own.parts as u64);
+    let tiles = u128::from(arcs).div_ceil(GRAPH_PIECE_EDGES.into()) * width;
+    let positions = if info.packed { u128::from(packed::blocks(arcs) + 1) * 8 } else { 0 };
     let side = (vertices + 1) * 8 + vertices * u128::from(GRAPH_HUBS) * width + tiles + positions;
     let order = if info.reordered { vertices * 4 } else { 0 };
     side * lists(inward) + vertices.div_ceil(32) * 4 + order

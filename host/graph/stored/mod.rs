@@ -16,6 +16,9 @@
 //! | `NAME/self-loops` | bitmap of the vertices with an edge to themselves, u64 | if there are any |
 //! | `NAME/ids` | identifier of each vertex, u64 | if the identifiers are numbers that leave gaps |
 //! | `NAME/names`, `NAME/name-offsets` | names of the vertices one behind the other, u8, and the offset of each, u64 | if the vertices have names |
+//!
+//! A part of a partitioned graph ([`GraphInParts`]) has the same arrays. Header, degrees, order, self-loops, identifiers and names are
+//! those of the whole graph. Lists and hubs are those of the part's vertices alone.
 
 mod arcs;
 mod error;
@@ -29,6 +32,9 @@ mod packed;
 #[cfg(test)]
 mod packed_tests;
 mod packing;
+mod parts;
+#[cfg(all(test, feature = "shmem"))]
+mod parts_tests;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -39,11 +45,14 @@ mod verify_tests;
 internal!(crate::storage::LONGEST_NAME);
 internal!(arcs::{ArcPiece, ArcReader, StoredArc, StoredWeight});
 pub use error::StoredError;
-pub use header::{StoredInfo, WeightType};
-internal!(header::STORED_GRAPH_VERSION);
+pub use header::{StoredInfo, StoredPart, WeightType};
+internal!(header::{MOST_PARTS, STORED_GRAPH_VERSION});
 pub use memory::OpeningMemory;
 pub use name::GraphName;
 pub use open::StoredGraph;
+#[cfg(feature = "shmem")]
+pub(crate) use open::check_import;
+pub use parts::GraphInParts;
 
 use super::csr::NeighbourOrder;
 use super::edges::{GraphError, NarrowEdge, WideEdge};
@@ -151,7 +160,8 @@ impl GraphToStore {
             ListForm::Packed(order) if info.neighbour_bytes == 4 => {
                 (info.packed, info.reordered) = (true, order == VertexOrder::Degree);
                 info.order = NeighbourOrder::ById;
-                Contents::Packed(PackedLists::of(&source, info.reordered, files)?)
+                let order = info.reordered.then(|| source.order_by_degree());
+                Contents::Packed(PackedLists::of(&source, order, None, files)?)
             }
             _ => Contents::Plain(source),
         };

@@ -5,6 +5,8 @@ use super::header::{Raw, StoredIds};
 use super::{GraphName, HEADER, HUBS, IDS, IN_HUBS, SELF_LOOPS, StoredError, StoredInfo, WeightType, entries};
 use super::{gather, memory, names, packed};
 use crate::graph::csr::{self, Csr, MAX_NARROW_VERTICES, NeighbourOrder, Neighbours, VertexId, Weights};
+#[cfg(feature = "shmem")]
+use crate::graph::distribution::Distribution;
 use crate::graph::edges::{
     DEFAULT_LAUNCH_LIMIT, EdgeStore, GraphError, GraphOnEngine, Lists, PlacedOrder, Placement, PlacementOptions,
     WeightKind, Weighted, WideEdge,
@@ -14,11 +16,15 @@ use crate::graph::import::check_memory;
 use crate::graph::order::Order;
 use crate::graph::parallel;
 use crate::graph::params::GRAPH_HUBS;
+use crate::graph::pe_order;
 use crate::graph::place::{self, IN_NEIGHBOURS, IN_OFFSETS, NEIGHBOURS, OFFSETS, WEIGHTED};
 use crate::graph::shape::GraphShape;
 use crate::memory::Place;
+#[cfg(feature = "shmem")]
+use crate::shmem::World;
 use crate::storage::{Cache, Element, ManifestError, StorageError, Volume};
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// A stored graph that was opened: its offsets, identifiers and facts are in host memory, its edges on the volume.
@@ -28,10 +34,12 @@ pub struct StoredGraph {
     pub(super) info: StoredInfo,
     /// Offsets of the lists in the order of the identifiers.
     pub(super) offsets: Vec<u64>,
-    /// Order of the lists, if it is another one, and their offsets in it.
+    /// Order of the lists, if it is another one, and their offsets in it: those that are here.
     reordered: Option<(Arc<Order>, Vec<u64>)>,
-    /// Offsets of the in-lists of a directed graph, in the order of the lists.
+    /// Offsets of the in-lists of a directed graph, in the order of the lists: those that are here.
     in_offsets: Option<Vec<u64>>,
+    /// Of a directed graph in parts, a bitmap of the vertices with in-edges, in the order of the lists.
+    entered: Vec<u64>,
     pub(super) loops: Vec<u64>,
     ids: Ids,
 }
@@ -112,18 +120,29 @@ impl StoredGraph {
             }
             StoredIds::Named => Ids::Named(names::read(volume, name, vertices)?),
         };
-        let own = offsets(OFFSETS, NEIGHBOURS)?;
-        let (own, reordered) = if info.reordered {
+        let own = own_vertices(&info);
+        let all = offsets(OFFSETS, NEIGHBOURS)?;
+        let (offsets_outside, reordered) = if info.reordered {
             let order = packed::read_order(volume, name, vertices)?;
-            (order.offsets_outside(&own), Some((Arc::new(order), own)))
+            (order.offsets_outside(&all), Some((Arc::new(order), here(all, &own))))
         } else {
-            (own, None)
+            (all, None)
+        };
+        let in_offsets = info.directed.then(|| offsets(IN_OFFSETS, IN_NEIGHBOURS)).transpose()?;
+        let entered = match &in_offsets {
+            Some(all) if info.part.is_some() => parallel::map(vertices.div_ceil(64) as usize, |word| {
+                let first = word * 64;
+                let is_entered = |v: usize| u64::from(all[v] < all[v + 1]);
+                (first..all.len().min(first + 65) - 1).fold(0, |bits, v| bits | is_entered(v) << (v - first))
+            }),
+            _ => Vec::new(),
         };
         let stored = Self {
             name: name.clone(),
-            offsets: own,
+            offsets: offsets_outside,
             reordered,
-            in_offsets: info.directed.then(|| offsets(IN_OFFSETS, IN_NEIGHBOURS)).transpose()?,
+            in_offsets: in_offsets.map(|all| here(all, &own)),
+            entered,
             info,
             loops,
             ids,
@@ -152,11 +171,40 @@ impl StoredGraph {
     }
 
     /// Returns the number of a vertex of the lists in the order of the identifiers.
-    pub(super) fn outside(&self, v: u64) -> u64 {
+    pub(crate) fn outside(&self, v: u64) -> u64 {
         self.order().map_or(v, |order| order.outside(v))
     }
 
-    /// Returns the offsets of the lists in their order: of the in-lists of a directed graph if `inward` is set.
+    /// Returns the vertices, in the order of the lists, whose lists are here: all unless the graph is in parts.
+    pub(crate) fn own_vertices(&self) -> Range<u64> {
+        own_vertices(&self.info)
+    }
+
+    /// Returns the number of edges that the lists here have: the in-lists of a directed graph if `inward` is set.
+    pub(crate) fn own_arcs(&self, inward: bool) -> u64 {
+        self.list_offsets(inward).last().copied().unwrap_or_default()
+    }
+
+    /// Returns the number of stored neighbours of the lists that are here, in one direction.
+    #[cfg(feature = "internals")]
+    pub fn arcs_here(&self) -> u64 {
+        self.own_arcs(false)
+    }
+
+    /// Returns the number of vertices whose lists are here.
+    #[cfg(feature = "internals")]
+    pub fn vertices_here(&self) -> u64 {
+        let own = self.own_vertices();
+        own.end - own.start
+    }
+
+    /// Returns the number of vertices that have an edge in either direction.
+    #[cfg(feature = "shmem")]
+    pub(crate) fn connected(&self) -> u64 {
+        parallel::sum(self.info.vertices as usize, |v| u64::from(!self.is_alone(v as u64)))
+    }
+
+    /// Returns the offsets of the lists here, in their order: of the in-lists of a directed graph if `inward` is set.
     pub(super) fn list_offsets(&self, inward: bool) -> &[u64] {
         let out = self.reordered.as_ref().map_or(&self.offsets[..], |(_, offsets)| offsets);
         self.in_offsets().filter(|_| inward).unwrap_or(out)
@@ -177,9 +225,17 @@ impl StoredGraph {
     /// If `v` is not a vertex.
     #[cfg(feature = "internals")]
     pub fn is_isolated(&self, v: u64) -> bool {
+        self.is_alone(v)
+    }
+
+    fn is_alone(&self, v: u64) -> bool {
         let at = self.order().map_or(v, |order| order.inside(v)) as usize;
-        let alone = |offsets: &[u64]| offsets[at] == offsets[at + 1];
-        alone(self.list_offsets(false)) && self.in_offsets.as_deref().is_none_or(alone)
+        let is_entered = match &self.in_offsets {
+            Some(_) if self.info.part.is_some() => self.entered[at / 64] >> (at % 64) & 1 == 1,
+            Some(offsets) => offsets[at] < offsets[at + 1],
+            None => false,
+        };
+        GraphShape::degree(self, v) == 0 && !is_entered
     }
 
     /// Makes the graph readable for kernels, which read its edges through the cache. Reads 16 bytes for each vertex (32
@@ -187,9 +243,11 @@ impl StoredGraph {
     ///
     /// # Errors
     /// * [`StoredError::NoWeights`] if `needs` asks for weights and the graph has none.
+    /// * [`StoredError::Part`] if only a part of the graph is here.
     /// * [`StoredError::Damaged`] if its parts contradict each other.
     /// * [`GraphError::Memory`] without memory; [`GraphError::Storage`] if the volume cannot be read.
     pub fn place(&self, cache: &Cache, needs: PlacementOptions) -> Result<GraphOnEngine, GraphError> {
+        self.check_whole()?;
         self.place_in(cache.volume(), Placement::Storage(cache.clone()), needs)
     }
 
@@ -209,7 +267,55 @@ impl StoredGraph {
         needs: PlacementOptions,
     ) -> Result<GraphOnEngine, GraphError> {
         assert!(self.info.packed, "plain lists are read and placed");
+        self.check_whole()?;
         self.place_in(volume, placement, needs)
+    }
+
+    /// Makes the part of a PE readable for the kernels of that PE: on its volume, where the edges stay, or copied to memory.
+    /// `volume` is the one on which the part was opened. Algorithms over such a graph are collective: every PE of the world makes
+    /// the same calls, and gets the values of all vertices.
+    ///
+    /// # Errors
+    /// * [`GraphError::OtherWorld`] if the graph has not a part for each PE of the world.
+    /// * [`StoredError::OtherPart`] if this is the part of another PE; [`StoredError::OtherImport`] if the parts are of different imports.
+    /// * Otherwise as for [`StoredGraph::place`]; in memory all lists are checked, as [`StoredGraph::read`] does.
+    #[cfg(feature = "shmem")]
+    pub fn place_part(
+        &self,
+        world: &World,
+        volume: &Volume,
+        placement: Placement,
+        needs: PlacementOptions,
+    ) -> Result<GraphOnEngine, GraphError> {
+        self.check_part(world)?;
+        let mut placed = self.place_in(volume, placement, needs)?;
+        let firsts = pe_order::firsts(self.info.vertices, world.n_pes()).into();
+        placed.distribution = Some(Distribution { world: world.clone(), firsts, arcs: self.info.arcs });
+        Ok(placed)
+    }
+
+    /// Checks that this is the part of a PE, and of the import of the other PEs' parts. Collective.
+    #[cfg(feature = "shmem")]
+    fn check_part(&self, world: &World) -> Result<(), GraphError> {
+        let (pe, pes, own) = (world.my_pe(), world.n_pes(), self.info.part);
+        check_import(world, own.map_or(0, |own| own.import))?;
+        match own {
+            Some(own) if own.parts == pes && own.part == pe => Ok(()),
+            Some(own) if own.parts == pes => {
+                Err(StoredError::OtherPart { name: self.name.to_string(), part: own.part, pe }.into())
+            }
+            own => Err(GraphError::OtherWorld { partitioned: own.map_or(1, |own| own.parts), pes }),
+        }
+    }
+
+    /// Checks that all lists are here.
+    fn check_whole(&self) -> Result<(), GraphError> {
+        match self.info.part {
+            Some(own) => {
+                Err(StoredError::Part { name: self.name.to_string(), part: own.part, parts: own.parts }.into())
+            }
+            None => Ok(()),
+        }
     }
 
     fn place_in(
@@ -265,8 +371,10 @@ impl StoredGraph {
                 hubs: place::device(engine, &self.hubs::<V>(volume, hubs)?)?,
                 tile: place::device(engine, &place::tiles::<V>(offsets))?,
                 hubs_first: !self.info.packed && self.info.order == NeighbourOrder::ByDegree,
-                // In a directed graph vertices are ordered by the degrees of both directions together.
-                by_degree: self.info.order == NeighbourOrder::ByDegree || self.info.reordered && !self.info.directed,
+                // In a directed graph vertices are ordered by the degrees of both directions together, and in parts those of a
+                // part stand together.
+                by_degree: self.info.order == NeighbourOrder::ByDegree
+                    || self.info.reordered && !self.info.directed && self.info.part.is_none(),
                 edges: neighbours.map(edges).transpose()?,
             })
         };
@@ -284,7 +392,7 @@ impl StoredGraph {
             engine: engine.clone(),
             placement,
             vertices: self.info.vertices,
-            arcs: self.info.arcs,
+            arcs: self.own_arcs(false),
             directed: self.info.directed,
             wide: V::WIDTH == 8,
             out,
@@ -362,15 +470,17 @@ impl StoredGraph {
 
     /// Checks that an array with one element for each edge has as many as the header says.
     pub(super) fn check_count(&self, array: &str, count: u64) -> Result<(), GraphError> {
-        if count == self.info.arcs {
+        let arcs = self.own_arcs(false);
+        if count == arcs {
             return Ok(());
         }
-        Err(damaged(&self.name, format!("`{array}` has {count} edges, the header says {}", self.info.arcs)))
+        Err(damaged(&self.name, format!("`{array}` has {count} edges, the header says {arcs}")))
     }
 
     pub(super) fn hubs<V: VertexId + Element>(&self, volume: &Volume, part: &str) -> Result<Vec<V>, GraphError> {
-        let hubs: Vec<V> = volume.read_array(&self.name.array(part))?;
-        let wanted = self.info.vertices * u64::from(GRAPH_HUBS);
+        let mut hubs: Vec<V> = volume.read_array(&self.name.array(part))?;
+        let (own, each) = (self.own_vertices(), u64::from(GRAPH_HUBS));
+        let wanted = (own.end - own.start) * each;
         let is_good = |i: usize| hubs[i] == V::NONE || hubs[i].number() < self.info.vertices;
         if hubs.len() as u64 != wanted || !parallel::all(hubs.len(), is_good) {
             return Err(damaged(
@@ -378,6 +488,10 @@ impl StoredGraph {
                 format!("`{part}` names vertices that do not exist, or has not {wanted} entries"),
             ));
         }
+        // The lists of other parts' vertices are empty here.
+        let before = own.start * each;
+        hubs.splice(..0, std::iter::repeat_n(V::NONE, before as usize));
+        hubs.resize((self.info.vertices * each) as usize, V::NONE);
         Ok(hubs)
     }
 
@@ -400,7 +514,7 @@ impl StoredGraph {
     /// Copies edges with weights of 64 bits to memory, and checks that they lead to vertices.
     fn plain_weights(&self, volume: &Volume, place: Place) -> Result<EdgeStore, GraphError> {
         let mut reader = ArcReader::new(self, volume, false, true, ARCS_AT_ONCE)?;
-        let region = volume.engine().allocate(place, self.info.arcs as usize * size_of::<WideEdge>())?;
+        let region = volume.engine().allocate(place, self.own_arcs(false) as usize * size_of::<WideEdge>())?;
         let mut at = 0;
         while let Some(piece) = reader.next_piece()? {
             let edges = parallel::map(piece.arcs.len(), |i| WideEdge { id: piece.arcs[i].0, weight: piece.arcs[i].1 });
@@ -414,15 +528,38 @@ impl StoredGraph {
     /// has some.
     ///
     /// # Errors
-    /// [`StoredError::Damaged`] if a list has not as many edges as the header says; [`GraphError::Storage`] if the volume
-    /// cannot be read.
+    /// [`StoredError::Damaged`] if a list has not as many edges as the header says; [`StoredError::Part`] if only a part of the
+    /// graph is here; [`GraphError::Storage`] if the volume cannot be read.
     pub fn arcs<'a>(&'a self, volume: &'a Volume, weights: bool) -> Result<ArcReader<'a>, GraphError> {
+        self.check_whole()?;
         ArcReader::new(self, volume, false, weights && self.info.weights.is_some(), ARCS_AT_ONCE)
+    }
+
+    /// Reads the lists of the vertices that are here. Returns their offsets, and the neighbours by their numbers in the order
+    /// of the lists.
+    #[cfg(feature = "shmem")]
+    pub(crate) fn own_lists(&self, volume: &Volume, inward: bool) -> Result<(Vec<u64>, Vec<u32>), GraphError> {
+        let (own, arcs) = (self.own_vertices(), self.own_arcs(inward));
+        let what = format!("reading graph `{}`", self.name);
+        check_memory(
+            &what,
+            (own.end - own.start).into(),
+            arcs.into(),
+            u128::from(arcs) * size_of::<u32>() as u128,
+            None,
+        )?;
+        let mut list = Vec::with_capacity(arcs as usize);
+        let mut reader = ArcReader::new(self, volume, inward, false, ARCS_AT_ONCE)?;
+        while let Some(piece) = reader.next_piece()? {
+            parallel::extend(&mut list, piece.arcs.len(), |i| piece.arcs[i].0 as u32);
+        }
+        Ok((self.list_offsets(inward)[own.start as usize..=own.end as usize].to_vec(), list))
     }
 
     /// Reads the whole graph into host memory, edges included.
     ///
     /// # Errors
+    /// * [`StoredError::Part`] if only a part of the graph is here.
     /// * [`GraphError::Import`] if it does not fit into memory.
     /// * [`StoredError::Damaged`] if an edge leads to a vertex that does not exist.
     /// * [`GraphError::Storage`] if the volume cannot be read, or a part does not match its checksum.
@@ -440,6 +577,7 @@ impl StoredGraph {
     }
 
     fn read_lists(&self, volume: &Volume, weights: Option<WeightType>) -> Result<Csr, GraphError> {
+        self.check_whole()?;
         let (vertices, arcs) = (self.info.vertices, self.info.arcs);
         let weight_bytes = weights.map_or(0, WeightType::bytes);
         // Lists in another order are there twice for a moment.
@@ -485,6 +623,36 @@ impl StoredGraph {
         let (offsets, ids) = (self.offsets.clone(), self.ids.clone());
         Ok(Csr::stored(offsets, neighbours, weights, self.info.directed, ids, self.info.order))
     }
+}
+
+/// Checks that all PEs have parts of one import. Collective.
+#[cfg(feature = "shmem")]
+pub(crate) fn check_import(world: &World, import: u64) -> Result<(), GraphError> {
+    let all = world.allgather(&import.to_le_bytes())?;
+    match all.iter().position(|other| *other != all[0]) {
+        Some(pe) => Err(StoredError::OtherImport { pe }.into()),
+        None => Ok(()),
+    }
+}
+
+/// Returns the vertices whose lists are here.
+fn own_vertices(info: &StoredInfo) -> Range<u64> {
+    match info.part {
+        Some(own) => {
+            let firsts = pe_order::firsts(info.vertices, own.parts);
+            firsts[own.part]..firsts[own.part + 1]
+        }
+        None => 0..info.vertices,
+    }
+}
+
+/// Returns the offsets of the lists of some vertices, where those of all others are empty.
+fn here(all: Vec<u64>, own: &Range<u64>) -> Vec<u64> {
+    let (first, last) = (all[own.start as usize], all[own.end as usize]);
+    if (first, last) == (0, all[all.len() - 1]) {
+        return all;
+    }
+    all.into_iter().map(|offset| offset.clamp(first, last) - first).collect()
 }
 
 impl GraphShape for StoredGraph {

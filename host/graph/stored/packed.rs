@@ -78,7 +78,7 @@ impl StoredGraph {
         let positions = volume.read_array::<u64>(&self.name().array(positions(words)))?;
         let array = self.name().array(words);
         let count = volume.manifest()?.entries().iter().find(|e| e.name == array).map_or(0, |e| e.count);
-        let blocks = packed::blocks(self.info.arcs);
+        let blocks = packed::blocks(self.own_arcs(words == place::IN_NEIGHBOURS));
         let least = packed::least_block_words(weighted);
         let is_good = |b: usize| {
             positions[b + 1].checked_sub(positions[b]).is_some_and(|words| (least..=MOST_BLOCK_WORDS).contains(&words))

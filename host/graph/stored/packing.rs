@@ -108,19 +108,21 @@ pub(super) struct PackedLists {
 }
 
 impl PackedLists {
-    /// Packs the lists of a graph whose neighbours have 32 bits: in the order of the identifiers, or by descending degree.
-    /// `files` are the limits of work with temporary files, for lists in files.
-    pub(super) fn of(source: &Source, by_degree: bool, files: Option<&Budget>) -> Result<Self, ImportError> {
-        let outside = source.out.offsets();
-        let inward = source.inward.as_ref().map(Lists::offsets);
-        let degree = |offsets: &[u64], v: usize| offsets[v + 1] - offsets[v];
-        let order = by_degree.then(|| {
-            Order::by_degree(outside.len() - 1, |v| degree(outside, v) + inward.map_or(0, |offsets| degree(offsets, v)))
-        });
-        let (out, weighted) = side(&source.out, order.as_ref(), source.arcs_at_once.min(ARCS_AT_ONCE), files)?;
-        let inward = source.inward.as_ref();
-        let inward = inward.map(|lists| side(lists, order.as_ref(), source.arcs_at_once.min(ARCS_AT_ONCE), files));
-        Ok(Self { order, out, inward: inward.transpose()?.map(|(side, _)| side), weighted })
+    /// Packs the lists of a graph whose neighbours have 32 bits: in the order of the identifiers, or in another one. With
+    /// `own` only those of some vertices, by their numbers in that order. `files` are the limits of work with temporary
+    /// files, for lists in files.
+    pub(super) fn of(
+        source: &Source,
+        order: Option<Order>,
+        own: Option<Range<u64>>,
+        files: Option<&Budget>,
+    ) -> Result<Self, ImportError> {
+        let own = own.map_or(0..source.out.offsets().len() - 1, |own| own.start as usize..own.end as usize);
+        let at_once = source.arcs_at_once.min(ARCS_AT_ONCE);
+        let side = |lists| side(lists, order.as_ref(), own.clone(), at_once, files);
+        let (out, weighted) = side(&source.out)?;
+        let inward = source.inward.as_ref().map(side).transpose()?.map(|(side, _)| side);
+        Ok(Self { order, out, inward, weighted })
     }
 
     /// Adds the arrays of the lists to a plan.
@@ -175,29 +177,33 @@ impl PackedLists {
     }
 }
 
-/// Packs the lists of one direction, and the lists with weights if they have some.
+/// Packs the lists of one direction that vertices of the range `own` have, and the lists with weights if they have some. Degrees
+/// are those of all vertices.
 fn side(
     lists: &Lists,
     order: Option<&Order>,
+    own: Range<usize>,
     at_once: u64,
     files: Option<&Budget>,
 ) -> Result<(Side, Option<Weighted>), ImportError> {
     let sorted;
     let offsets = order.map_or_else(|| lists.offsets().to_vec(), |order| order.offsets_inside(lists.offsets()));
+    let degrees: Vec<u32> = parallel::map(offsets.len() - 1, |v| (offsets[v + 1] - offsets[v]) as u32);
+    let first = own.start;
+    let offsets: Vec<u64> = offsets[first..=own.end].iter().map(|o| o - offsets[first]).collect();
     // Lists in files are brought into their order once, so that they are read from the beginning to the end.
     let lists = match (lists, order, files) {
         (Lists::InFiles(lists), Some(order), Some(files)) => {
-            sorted = Lists::InFiles(reordered(lists, order, at_once, files)?);
+            sorted = Lists::InFiles(reordered(lists, order, own, at_once, files)?);
             &sorted
         }
         _ => lists,
     };
-    let degrees: Vec<u32> = parallel::map(offsets.len() - 1, |v| (offsets[v + 1] - offsets[v]) as u32);
     let (mut encoder, mut words, mut hubs) = (Encoder::new(false), Bytes::create(files)?, Bytes::create(files)?);
     let mut weighted = None;
     for vertices in csr::ranges(&offsets, usize::MAX, at_once) {
         let own = &offsets[vertices.start..=vertices.end];
-        let (list, weights) = part(lists, order, &offsets, vertices.clone())?;
+        let (list, weights) = part(lists, order, &offsets, first, vertices.clone())?;
         words.append(bytemuck::cast_slice(&encoder.push(own, &list, None)))?;
         let best = match order {
             Some(_) => hub::hubs_of_lists(own, &list, true, |n| n),
@@ -255,11 +261,13 @@ impl WeightedEncoder {
     }
 }
 
-/// Returns the lists of some vertices in their order, ascending. `offsets` are those of all lists in this order.
+/// Returns the lists of some vertices in their order, ascending. `offsets` are those of the lists from vertex `first` on, from
+/// which vertices are counted.
 fn part(
     lists: &Lists,
     order: Option<&Order>,
     offsets: &[u64],
+    first: usize,
     vertices: Range<usize>,
 ) -> Result<(Vec<u32>, Option<Weights>), ImportError> {
     match lists {
@@ -269,7 +277,7 @@ fn part(
         },
         Lists::InMemory(csr) => {
             let row = |v: usize| {
-                let v = (vertices.start + v) as u64;
+                let v = (first + vertices.start + v) as u64;
                 csr.range(order.map_or(v, |order| order.outside(v)))
             };
             let neighbour = |i: usize| {
@@ -281,19 +289,26 @@ fn part(
     }
 }
 
-/// Brings lists in files into an order, by sorting their arcs once more.
-fn reordered(lists: &FileLists, order: &Order, at_once: u64, files: &Budget) -> Result<FileLists, SpillError> {
+/// Brings lists in files into an order, by sorting the arcs once more that vertices of the range `own` have.
+fn reordered(
+    lists: &FileLists,
+    order: &Order,
+    own: Range<usize>,
+    at_once: u64,
+    files: &Budget,
+) -> Result<FileLists, SpillError> {
     match lists.weights() {
-        None => sorted::<()>(lists, order, at_once, files),
-        Some(WeightType::U32) => sorted::<u32>(lists, order, at_once, files),
-        Some(WeightType::F32) => sorted::<f32>(lists, order, at_once, files),
-        Some(WeightType::F64) => sorted::<f64>(lists, order, at_once, files),
+        None => sorted::<()>(lists, order, own, at_once, files),
+        Some(WeightType::U32) => sorted::<u32>(lists, order, own, at_once, files),
+        Some(WeightType::F32) => sorted::<f32>(lists, order, own, at_once, files),
+        Some(WeightType::F64) => sorted::<f64>(lists, order, own, at_once, files),
     }
 }
 
 fn sorted<W: EdgeWeight>(
     lists: &FileLists,
     order: &Order,
+    own: Range<usize>,
     at_once: u64,
     files: &Budget,
 ) -> Result<FileLists, SpillError> {
@@ -302,17 +317,21 @@ fn sorted<W: EdgeWeight>(
     for vertices in csr::ranges(offsets, usize::MAX, at_once) {
         let (neighbours, weights) = lists.read(vertices.clone())?;
         let base = offsets[vertices.start];
-        let mut arcs = Vec::with_capacity(neighbours.len());
+        let mut arcs = Vec::with_capacity(if own.len() == offsets.len() - 1 { neighbours.len() } else { 0 });
         for v in vertices {
-            let from = order.inside(v as u64) as u32;
-            let own = (offsets[v] - base) as usize..(offsets[v + 1] - base) as usize;
+            let inside = order.inside(v as u64) as usize;
+            if !own.contains(&inside) {
+                continue;
+            }
+            let from = (inside - own.start) as u32;
+            let list = (offsets[v] - base) as usize..(offsets[v + 1] - base) as usize;
             let to = |i| order.inside(neighbours.get(i)) as u32;
-            arcs.extend(own.map(|i| Arc { from, to: to(i), weight: W::at(weights.as_ref(), i) }));
+            arcs.extend(list.map(|i| Arc { from, to: to(i), weight: W::at(weights.as_ref(), i) }));
         }
         runs.add(&mut arcs)?;
     }
     let merge = Merge::new(vec![runs.finish()], at_once);
-    let mut writer = ListsWriter::create::<u32>(&files.folder, offsets.len() - 1, lists.weights())?;
+    let mut writer = ListsWriter::create::<u32>(&files.folder, own.len(), lists.weights())?;
     for range in 0..merge.ranges() {
         let arcs = merge.range(0, range)?;
         let list: Vec<u32> = arcs.iter().map(|arc| arc.to).collect();

@@ -7,6 +7,7 @@ use crate::graph::external::FileLists;
 use crate::graph::hub;
 use crate::graph::ids::Ids;
 use crate::graph::import::{ImportError, Loaded, Notice, SortedGraph, Summary};
+use crate::graph::order::Order;
 use crate::graph::parallel;
 use std::ops::Range;
 
@@ -157,6 +158,7 @@ impl Source {
             neighbour_bytes: self.out.width(),
             packed: false,
             reordered: false,
+            part: None,
             weights: self.weights,
             input: self.summary,
             order: NeighbourOrder::ByDegree,
@@ -166,6 +168,14 @@ impl Source {
             largest_weight,
             mean_weight,
         }
+    }
+
+    /// Returns the order of the vertices by descending degree: by the sum of both directions of a directed graph.
+    pub(super) fn order_by_degree(&self) -> Order {
+        let outside = self.out.offsets();
+        let inward = self.inward.as_ref().map(Lists::offsets);
+        let degree = |offsets: &[u64], v: usize| offsets[v + 1] - offsets[v];
+        Order::by_degree(outside.len() - 1, |v| degree(outside, v) + inward.map_or(0, |offsets| degree(offsets, v)))
     }
 
     /// Calls `take` with all lists of one side in their order, those of some vertices at a time.
