@@ -50,21 +50,21 @@ pub fn import(args: &ImportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let engine = engine::for_host(args.wait.deadline)?;
     let started = Instant::now();
     let _stop = interrupt.stops(&engine);
-    let volumes = match graph {
-        Input::Whole(graph) => vec![write(args, &devices[0], &engine, &graph)?],
-        Input::InParts(graph) => {
-            let one = |(part, devices): (usize, &DeviceArgs)| write(args, devices, &engine, &graph.part(part)?);
-            devices.iter().enumerate().map(one).collect::<Result<_, _>>()?
-        }
-    };
-    let (written, peak) = (started.elapsed(), peak_memory());
-    let mut bytes = 0;
-    for volume in &volumes {
-        bytes += stored_graphs(volume)?.into_iter().find(|e| e.name == args.name).map_or(0, |e| e.bytes);
+    let (mut names, mut bytes, mut first) = (Vec::new(), 0, None);
+    for (part, devices) in devices.iter().enumerate() {
+        let volume = match &graph {
+            Input::Whole(graph) => write(args, devices, &engine, graph)?,
+            Input::InParts(graph) => write(args, devices, &engine, &graph.part(part)?)?,
+        };
+        bytes += stored_graphs(&volume)?.into_iter().find(|e| e.name == args.name).map_or(0, |e| e.bytes);
+        names.push(volume.name().to_owned());
+        first.get_or_insert(volume);
     }
-    let stored = StoredGraph::open(&volumes[0], &args.name)?;
+    let (written, peak) = (started.elapsed(), peak_memory());
+    drop(graph);
+    let Some(volume) = first else { return Ok(()) };
+    let stored = StoredGraph::open(&volume, &args.name)?;
     let described = Described { notices: &notices, ..Described::from(&stored) };
-    let names: Vec<&str> = volumes.iter().map(Volume::name).collect();
     if let Some(path) = &args.json.json {
         let phases =
             json!({ "read_ns": nanoseconds(read), "write_ns": nanoseconds(written), "peak_memory_bytes": peak });
