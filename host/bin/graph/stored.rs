@@ -78,10 +78,14 @@ pub fn import(args: &ImportArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let how = if in_files { " and sorted in temporary files" } else { "" };
     let peak = peak.map_or_else(String::new, |peak| format!("   peak memory {}", Bytes(peak)));
     let parts = if parts > 1 { format!(" in {parts} parts") } else { String::new() };
+    let places = match &names[..] {
+        [first, _, .., last] => format!("{first} to {last}"),
+        few => few.join(" "),
+    };
     say!(
         "stored:{}{parts} on {}   {}   read{how} {}   write {}{peak}",
         args.name,
-        names.join(" "),
+        places,
         Bytes(bytes),
         seconds(read),
         seconds(written)
