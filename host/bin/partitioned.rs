@@ -192,7 +192,11 @@ impl Work<'_> {
         let started = Instant::now();
         // No PE writes its part before all PEs have opened their volumes.
         let volume = self.together(world, self.volume(world, &part))?;
-        let mut store = self.together(world, self.store(world, &part, volume))?;
+        let placement = self.together(world, self.placement(&part, volume.as_ref()))?;
+        let report = self.together(world, part.report(volume.as_ref()).map_err(Failure::from))?;
+        // All PEs place their lists, or none: stored parts are compared.
+        let graph = self.together(world, part.place(world, placement).map_err(Failure::from))?;
+        let mut store = Store { graph, volume, report };
         let line = store.line(args.edges);
         let lines = world.allgather(line.as_bytes())?;
         if speaks {
@@ -272,18 +276,16 @@ impl Work<'_> {
         Ok(Some(volume))
     }
 
-    fn store(&self, world: &World, part: &Lists, volume: Option<Volume>) -> Result<Store, Failure> {
+    fn placement(&self, part: &Lists, volume: Option<&Volume>) -> Result<Placement, Failure> {
         let args = &self.job.graph;
-        let placement = match &volume {
+        Ok(match volume {
             Some(volume) => {
                 let bytes = cache_bytes(args, part.edge_bytes()?);
                 Placement::Storage(Cache::on(volume).bytes(bytes).page(device::page(args.page.page_size)).build()?)
             }
             None if args.edges == Edges::Pinned => Placement::Pinned,
             None => Placement::Gpu,
-        };
-        let report = part.report(volume.as_ref())?;
-        Ok(Store { graph: part.place(world, placement)?, volume, report })
+        })
     }
 
     /// Runs once, after emptying the cache unless `--warm` is set.

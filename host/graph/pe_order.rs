@@ -2,6 +2,7 @@
 //! order, and so on. Vertices and edges are thus balanced for any degrees.
 
 use super::order::Order;
+use std::ops::Range;
 
 /// Returns the place, in descending order of degree, of the vertex that a PE got as its number `local`.
 pub(super) fn rank(pes: usize, pe: usize, local: u64) -> u64 {
@@ -33,6 +34,15 @@ pub(super) fn order(by_degree: &Order, pes: usize) -> Order {
     Order::of((0..pes).flat_map(of).collect())
 }
 
+/// Returns the offsets of the lists of some vertices, where those of all others are empty. `all` are those of all lists.
+pub(super) fn offsets_of(own: &Range<u64>, all: Vec<u64>) -> Vec<u64> {
+    let (first, last) = (all[own.start as usize], all[own.end as usize]);
+    if (first, last) == (0, all[all.len() - 1]) {
+        return all;
+    }
+    all.into_iter().map(|offset| offset.clamp(first, last) - first).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,6 +66,7 @@ mod tests {
                 }
             }
         }
+        assert_eq!(offsets_of(&(1..3), vec![0, 2, 5, 9, 9, 11]), [0, 0, 3, 7, 7, 7]);
         // The third goes to PE 2, and so does the fourth.
         assert_eq!(firsts(5, 3), [0, 1, 3, 5]);
     }

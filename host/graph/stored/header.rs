@@ -3,8 +3,10 @@
 use super::{GraphName, StoredError};
 use crate::graph::csr::NeighbourOrder;
 use crate::graph::import::{Format, OrientationReason, Summary, WeightSource};
+use crate::graph::pe_order;
 use crate::storage::{Element, ElementType};
 use bytemuck::{Pod, Zeroable};
+use std::ops::Range;
 
 /// Version of the format that this program writes and reads.
 pub const STORED_GRAPH_VERSION: u32 = 1;
@@ -186,6 +188,17 @@ impl StoredInfo {
     /// Returns true if the vertices have names.
     pub fn has_names(&self) -> bool {
         self.ids == StoredIds::Named
+    }
+
+    /// Returns the vertices, in the order of the lists, whose lists are here.
+    pub(super) fn own_vertices(&self) -> Range<u64> {
+        match self.part {
+            Some(own) => {
+                let firsts = pe_order::firsts(self.vertices, own.parts);
+                firsts[own.part]..firsts[own.part + 1]
+            }
+            None => 0..self.vertices,
+        }
     }
 
     pub(super) fn to_raw(self) -> Raw {

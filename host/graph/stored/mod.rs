@@ -27,11 +27,14 @@ mod header;
 mod memory;
 mod name;
 mod names;
+#[cfg(feature = "shmem")]
+mod on_pe;
 mod open;
 mod packed;
 #[cfg(test)]
 mod packed_tests;
 mod packing;
+mod part;
 mod parts;
 #[cfg(all(test, feature = "shmem"))]
 mod parts_tests;
@@ -49,9 +52,9 @@ pub use header::{StoredInfo, StoredPart, WeightType};
 internal!(header::{MOST_PARTS, STORED_GRAPH_VERSION});
 pub use memory::OpeningMemory;
 pub use name::GraphName;
-pub use open::StoredGraph;
 #[cfg(feature = "shmem")]
-pub(crate) use open::check_import;
+pub(crate) use on_pe::check_import;
+pub use open::StoredGraph;
 pub use parts::GraphInParts;
 
 use super::csr::NeighbourOrder;

@@ -5,8 +5,6 @@ use super::header::{Raw, StoredIds};
 use super::{GraphName, HEADER, HUBS, IDS, IN_HUBS, SELF_LOOPS, StoredError, StoredInfo, WeightType, entries};
 use super::{gather, memory, names, packed};
 use crate::graph::csr::{self, Csr, MAX_NARROW_VERTICES, NeighbourOrder, Neighbours, VertexId, Weights};
-#[cfg(feature = "shmem")]
-use crate::graph::distribution::Distribution;
 use crate::graph::edges::{
     DEFAULT_LAUNCH_LIMIT, EdgeStore, GraphError, GraphOnEngine, Lists, PlacedOrder, Placement, PlacementOptions,
     WeightKind, Weighted, WideEdge,
@@ -20,11 +18,8 @@ use crate::graph::pe_order;
 use crate::graph::place::{self, IN_NEIGHBOURS, IN_OFFSETS, NEIGHBOURS, OFFSETS, WEIGHTED};
 use crate::graph::shape::GraphShape;
 use crate::memory::Place;
-#[cfg(feature = "shmem")]
-use crate::shmem::World;
 use crate::storage::{Cache, Element, ManifestError, StorageError, Volume};
 use std::borrow::Cow;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// A stored graph that was opened: its offsets, identifiers and facts are in host memory, its edges on the volume.
@@ -120,11 +115,11 @@ impl StoredGraph {
             }
             StoredIds::Named => Ids::Named(names::read(volume, name, vertices)?),
         };
-        let own = own_vertices(&info);
+        let own = info.own_vertices();
         let all = offsets(OFFSETS, NEIGHBOURS)?;
         let (offsets_outside, reordered) = if info.reordered {
             let order = packed::read_order(volume, name, vertices)?;
-            (order.offsets_outside(&all), Some((Arc::new(order), here(all, &own))))
+            (order.offsets_outside(&all), Some((Arc::new(order), pe_order::offsets_of(&own, all))))
         } else {
             (all, None)
         };
@@ -141,7 +136,7 @@ impl StoredGraph {
             name: name.clone(),
             offsets: offsets_outside,
             reordered,
-            in_offsets: in_offsets.map(|all| here(all, &own)),
+            in_offsets: in_offsets.map(|all| pe_order::offsets_of(&own, all)),
             entered,
             info,
             loops,
@@ -175,35 +170,6 @@ impl StoredGraph {
         self.order().map_or(v, |order| order.outside(v))
     }
 
-    /// Returns the vertices, in the order of the lists, whose lists are here: all unless the graph is in parts.
-    pub(crate) fn own_vertices(&self) -> Range<u64> {
-        own_vertices(&self.info)
-    }
-
-    /// Returns the number of edges that the lists here have: the in-lists of a directed graph if `inward` is set.
-    pub(crate) fn own_arcs(&self, inward: bool) -> u64 {
-        self.list_offsets(inward).last().copied().unwrap_or_default()
-    }
-
-    /// Returns the number of stored neighbours of the lists that are here, in one direction.
-    #[cfg(feature = "internals")]
-    pub fn arcs_here(&self) -> u64 {
-        self.own_arcs(false)
-    }
-
-    /// Returns the number of vertices whose lists are here.
-    #[cfg(feature = "internals")]
-    pub fn vertices_here(&self) -> u64 {
-        let own = self.own_vertices();
-        own.end - own.start
-    }
-
-    /// Returns the number of vertices that have an edge in either direction.
-    #[cfg(feature = "shmem")]
-    pub(crate) fn connected(&self) -> u64 {
-        parallel::sum(self.info.vertices as usize, |v| u64::from(!self.is_alone(v as u64)))
-    }
-
     /// Returns the offsets of the lists here, in their order: of the in-lists of a directed graph if `inward` is set.
     pub(super) fn list_offsets(&self, inward: bool) -> &[u64] {
         let out = self.reordered.as_ref().map_or(&self.offsets[..], |(_, offsets)| offsets);
@@ -228,7 +194,7 @@ impl StoredGraph {
         self.is_alone(v)
     }
 
-    fn is_alone(&self, v: u64) -> bool {
+    pub(super) fn is_alone(&self, v: u64) -> bool {
         let at = self.order().map_or(v, |order| order.inside(v)) as usize;
         let is_entered = match &self.in_offsets {
             Some(_) if self.info.part.is_some() => self.entered[at / 64] >> (at % 64) & 1 == 1,
@@ -271,54 +237,7 @@ impl StoredGraph {
         self.place_in(volume, placement, needs)
     }
 
-    /// Makes the part of a PE readable for the kernels of that PE: on its volume, where the edges stay, or copied to memory.
-    /// `volume` is the one on which the part was opened. Algorithms over such a graph are collective: every PE of the world makes
-    /// the same calls, and gets the values of all vertices.
-    ///
-    /// # Errors
-    /// * [`GraphError::OtherWorld`] if the graph has not a part for each PE of the world.
-    /// * [`StoredError::OtherPart`] if this is the part of another PE; [`StoredError::OtherImport`] if the parts are of different imports.
-    /// * Otherwise as for [`StoredGraph::place`]; in memory all lists are checked, as [`StoredGraph::read`] does.
-    #[cfg(feature = "shmem")]
-    pub fn place_part(
-        &self,
-        world: &World,
-        volume: &Volume,
-        placement: Placement,
-        needs: PlacementOptions,
-    ) -> Result<GraphOnEngine, GraphError> {
-        self.check_part(world)?;
-        let mut placed = self.place_in(volume, placement, needs)?;
-        let firsts = pe_order::firsts(self.info.vertices, world.n_pes()).into();
-        placed.distribution = Some(Distribution { world: world.clone(), firsts, arcs: self.info.arcs });
-        Ok(placed)
-    }
-
-    /// Checks that this is the part of a PE, and of the import of the other PEs' parts. Collective.
-    #[cfg(feature = "shmem")]
-    fn check_part(&self, world: &World) -> Result<(), GraphError> {
-        let (pe, pes, own) = (world.my_pe(), world.n_pes(), self.info.part);
-        check_import(world, own.map_or(0, |own| own.import))?;
-        match own {
-            Some(own) if own.parts == pes && own.part == pe => Ok(()),
-            Some(own) if own.parts == pes => {
-                Err(StoredError::OtherPart { name: self.name.to_string(), part: own.part, pe }.into())
-            }
-            own => Err(GraphError::OtherWorld { partitioned: own.map_or(1, |own| own.parts), pes }),
-        }
-    }
-
-    /// Checks that all lists are here.
-    fn check_whole(&self) -> Result<(), GraphError> {
-        match self.info.part {
-            Some(own) => {
-                Err(StoredError::Part { name: self.name.to_string(), part: own.part, parts: own.parts }.into())
-            }
-            None => Ok(()),
-        }
-    }
-
-    fn place_in(
+    pub(super) fn place_in(
         &self,
         volume: &Volume,
         placement: Placement,
@@ -535,27 +454,6 @@ impl StoredGraph {
         ArcReader::new(self, volume, false, weights && self.info.weights.is_some(), ARCS_AT_ONCE)
     }
 
-    /// Reads the lists of the vertices that are here. Returns their offsets, and the neighbours by their numbers in the order
-    /// of the lists.
-    #[cfg(feature = "shmem")]
-    pub(crate) fn own_lists(&self, volume: &Volume, inward: bool) -> Result<(Vec<u64>, Vec<u32>), GraphError> {
-        let (own, arcs) = (self.own_vertices(), self.own_arcs(inward));
-        let what = format!("reading graph `{}`", self.name);
-        check_memory(
-            &what,
-            (own.end - own.start).into(),
-            arcs.into(),
-            u128::from(arcs) * size_of::<u32>() as u128,
-            None,
-        )?;
-        let mut list = Vec::with_capacity(arcs as usize);
-        let mut reader = ArcReader::new(self, volume, inward, false, ARCS_AT_ONCE)?;
-        while let Some(piece) = reader.next_piece()? {
-            parallel::extend(&mut list, piece.arcs.len(), |i| piece.arcs[i].0 as u32);
-        }
-        Ok((self.list_offsets(inward)[own.start as usize..=own.end as usize].to_vec(), list))
-    }
-
     /// Reads the whole graph into host memory, edges included.
     ///
     /// # Errors
@@ -623,36 +521,6 @@ impl StoredGraph {
         let (offsets, ids) = (self.offsets.clone(), self.ids.clone());
         Ok(Csr::stored(offsets, neighbours, weights, self.info.directed, ids, self.info.order))
     }
-}
-
-/// Checks that all PEs have parts of one import. Collective.
-#[cfg(feature = "shmem")]
-pub(crate) fn check_import(world: &World, import: u64) -> Result<(), GraphError> {
-    let all = world.allgather(&import.to_le_bytes())?;
-    match all.iter().position(|other| *other != all[0]) {
-        Some(pe) => Err(StoredError::OtherImport { pe }.into()),
-        None => Ok(()),
-    }
-}
-
-/// Returns the vertices whose lists are here.
-fn own_vertices(info: &StoredInfo) -> Range<u64> {
-    match info.part {
-        Some(own) => {
-            let firsts = pe_order::firsts(info.vertices, own.parts);
-            firsts[own.part]..firsts[own.part + 1]
-        }
-        None => 0..info.vertices,
-    }
-}
-
-/// Returns the offsets of the lists of some vertices, where those of all others are empty.
-fn here(all: Vec<u64>, own: &Range<u64>) -> Vec<u64> {
-    let (first, last) = (all[own.start as usize], all[own.end as usize]);
-    if (first, last) == (0, all[all.len() - 1]) {
-        return all;
-    }
-    all.into_iter().map(|offset| offset.clamp(first, last) - first).collect()
 }
 
 impl GraphShape for StoredGraph {
