@@ -69,25 +69,18 @@ pub fn run(job: &Job, world: &WorldArgs, interrupt: &Interrupt) -> Result<(), Fa
     text.line(format_args!("{}", described.line()))?;
     described.notices().try_for_each(|notice| text.line(format_args!("{notice}")))?;
 
-    let partition = match &subject {
-        Subject::Loaded(loaded) => Some(PartitionPlan::new(&loaded.csr, plan.pes(), true)),
-        Subject::Stored(_) => None,
+    let source = match &subject {
+        Subject::Loaded(loaded) => Source::Loaded(PartitionPlan::new(&loaded.csr, plan.pes(), true)),
+        Subject::Stored(part) => Source::Stored(part.name()),
     };
     let options = job.bfs_options(&named);
-    let heap = match &partition {
-        Some(partition) if job.is_search() => partition.heap_bytes(&options),
-        Some(partition) => partition.mirrored_heap_bytes(),
-        None => heap_bytes(shape.vertices(), plan.pes(), job.is_search().then_some(&options)),
+    let heap = match &source {
+        Source::Loaded(partition) if job.is_search() => partition.heap_bytes(&options),
+        Source::Loaded(partition) => partition.mirrored_heap_bytes(),
+        Source::Stored(_) => heap_bytes(shape.vertices(), plan.pes(), job.is_search().then_some(&options)),
     };
-    let work = Work {
-        job,
-        devices: &devices,
-        subject: &subject,
-        partition: partition.as_ref(),
-        named: &named,
-        text: &text,
-        interrupt,
-    };
+    let work =
+        Work { job, devices: &devices, subject: &subject, source: &source, named: &named, text: &text, interrupt };
     interrupt.doing("running kernels on all PEs");
     let answers = plan.run(heap, interrupt, |world| work.on(world))?;
     let Some(answer) = answers.into_iter().flatten().next() else { return Ok(()) };
@@ -118,7 +111,8 @@ impl Job {
     /// Opens the part of this process's first PE, if its devices have a part of the graph.
     ///
     /// # Errors
-    /// [`Failure::Usage`] if the results of parts are to be verified; [`Failure::Error`] if the graph has other numbers of parts.
+    /// [`Failure::Usage`] if the results of parts are to be verified, if there are other numbers of parts than of PEs, or if devices for
+    /// each PE hold a whole graph; [`Failure::Error`] if such a device cannot be read.
     fn open_part(&self, name: &GraphName, plan: &world::Plan) -> Result<Option<StoredGraph>, Failure> {
         let args = &self.graph;
         let open = || -> Result<StoredGraph, Failure> {
@@ -171,14 +165,21 @@ fn config(job: &Job, pes: usize) -> serde_json::Value {
     config
 }
 
+/// Origin of the lists of all PEs.
+enum Source<'a> {
+    /// Partition of a graph that was loaded.
+    Loaded(PartitionPlan<'a>),
+    /// Name of a stored graph, of which each PE opens its part.
+    Stored(&'a GraphName),
+}
+
 /// Inputs of the work that every PE of this process does.
 struct Work<'a> {
     job: &'a Job,
     devices: &'a DeviceArgs,
     /// The graph, or the part of this process's first PE.
     subject: &'a Subject,
-    /// Partition of a graph that was loaded.
-    partition: Option<&'a PartitionPlan<'a>>,
+    source: &'a Source<'a>,
     named: &'a Vertices,
     text: &'a Text,
     interrupt: &'a Interrupt,
@@ -250,13 +251,13 @@ impl Work<'_> {
     /// Returns the lists of a PE: of the graph that was loaded, or in its part of a stored one.
     fn lists(&self, world: &World) -> Result<Lists, Failure> {
         let (args, pe) = (&self.job.graph, world.my_pe());
-        if let Some(partition) = self.partition {
-            return Lists::of(self.job, partition, pe);
-        }
-        let name = self.job.stored()?.ok_or_else(|| Failure::Error("the graph is not a stored one".to_owned()))?;
+        let name = match self.source {
+            Source::Loaded(partition) => return Lists::of(self.job, partition, pe),
+            Source::Stored(name) => name,
+        };
         let devices = device::of_pe(&args.device, pe, world.n_pes())?;
         let volume = device::stored(&devices, world.engine(), args.page.transfer())?;
-        let stored = StoredGraph::open(&volume, &name)?;
+        let stored = StoredGraph::open(&volume, name)?;
         Lists::stored(self.job, stored, volume)
     }
 

@@ -19,6 +19,9 @@ impl Batch {
     }
 }
 
+/// Number of offsets that are copied to the host at a time.
+pub(super) const OFFSETS_AT_ONCE: u64 = 1 << 18;
+
 /// Divides vertices into batches of at most `most` edges, or of one vertex that has more. `out` and `inward` are the indices of the
 /// first edges of the lists in each direction. Returns also the largest number of edges of a vertex.
 pub(super) fn plan(
@@ -26,8 +29,6 @@ pub(super) fn plan(
     vertices: Range<u64>,
     most: u64,
 ) -> Result<(Vec<Batch>, u64), GraphError> {
-    /// Number of offsets that are copied to the host at a time.
-    const PART: u64 = 1 << 18;
     let slice =
         |offsets: &Region, from: u64, count: usize| offsets.get_slice::<u64>(from as usize * size_of::<u64>(), count);
     let first = |offsets: &Region| Ok::<u64, GraphError>(slice(offsets, vertices.start, 1)?[0]);
@@ -38,8 +39,8 @@ pub(super) fn plan(
         out: start[1]..end[1],
         inward: start[2]..end[2],
     };
-    for part in vertices.clone().step_by(PART as usize) {
-        let count = PART.min(vertices.end - part) as usize;
+    for part in vertices.clone().step_by(OFFSETS_AT_ONCE as usize) {
+        let count = OFFSETS_AT_ONCE.min(vertices.end - part) as usize;
         // The ends of the lists of these vertices.
         let ends = |offsets: &Region| slice(offsets, part + 1, count);
         let out = ends(out)?;

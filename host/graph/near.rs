@@ -1,27 +1,13 @@
 //! Lists of other PEs, which a count over a distributed graph reads beside its own. One PE after the other sends those of some of its
 //! vertices to all.
 
-use super::batches::{self, Batch};
+use super::batches::{self, Batch, OFFSETS_AT_ONCE};
 use super::edges::{GraphError, GraphOnEngine, Lists};
 use super::launch::{Launcher, Values};
 use super::params::{Near as Parameters, NearCopy as CopyParameters};
 use crate::args;
 use crate::memory::{Place, Region};
 use std::ops::Range;
-
-/// Lists that one PE sends to all.
-#[derive(Clone, Debug)]
-pub(super) struct Message {
-    pe: usize,
-    lists: Batch,
-}
-
-impl Message {
-    /// Returns the vertices that have these lists.
-    pub(super) fn vertices(&self) -> Range<u64> {
-        self.lists.vertices.clone()
-    }
-}
 
 /// Memory of the lists that a PE has received, and what it knows of all lists.
 #[derive(Debug)]
@@ -32,12 +18,9 @@ pub(super) struct Near {
     offset: Region,
     in_offset: Option<Region>,
     edges: Region,
-    /// In the order in which they are sent.
-    messages: Vec<Message>,
+    /// Lists that one PE sends to all, in the order in which they are sent.
+    messages: Vec<Batch>,
 }
-
-/// Offsets that are on the host at a time.
-const PART: u64 = 1 << 18;
 
 impl Near {
     /// Allocates the memory, and plans the messages; `None` if all lists are on this PE. Collective.
@@ -52,19 +35,19 @@ impl Near {
         let in_offset = inward.map(|lists| offsets_of_all(graph, launcher, lists)).transpose()?;
         let most = mirrors.message_words() as u64;
         let mut messages = Vec::new();
-        for (pe, ends) in mirrors.firsts().windows(2).enumerate() {
+        for ends in mirrors.firsts().windows(2) {
             let (batches, longest) = batches::plan((&offset, in_offset.as_ref()), ends[0]..ends[1], most)?;
             if longest > most {
                 let range = "at most twice the number of vertices";
                 return Err(GraphError::Parameter { name: "largest degree", value: longest as f64, range });
             }
-            messages.extend(batches.into_iter().filter(|b| b.edges() > 0).map(|lists| Message { pe, lists }));
+            messages.extend(batches.into_iter().filter(|b| b.edges() > 0));
         }
         Ok(Some(Self { rank, offset, in_offset, edges, messages }))
     }
 
     /// Returns the messages that bring all lists.
-    pub(super) fn messages(&self) -> &[Message] {
+    pub(super) fn messages(&self) -> &[Batch] {
         &self.messages
     }
 
@@ -73,16 +56,13 @@ impl Near {
         &self,
         graph: &GraphOnEngine,
         launcher: &Launcher,
-        message: &Message,
+        lists: &Batch,
     ) -> Result<Parameters, GraphError> {
         let Some(mirrors) = launcher.mirrors() else { return Ok(self.parameters(None)) };
-        let Message { pe, lists } = message;
-        let mut words = 0;
-        if graph.own_vertices().contains(&lists.vertices.start) {
+        let (own, mut words) = (graph.own_vertices(), 0);
+        if own.contains(&lists.vertices.start) {
             // Offsets among those of all PEs are behind those of the PEs before.
-            let base = |offset: &Region| {
-                Ok::<u64, GraphError>(offset.get_slice::<u64>(mirrors.firsts()[*pe] as usize * 8, 1)?[0])
-            };
+            let base = |offset: &Region| offset.get::<u64>(own.start as usize * size_of::<u64>());
             words += self.copy(graph, launcher, &graph.out, (&lists.out, base(&self.offset)?), words)?;
             if let (Some(inward), Some(in_offset)) = (&graph.inward, &self.in_offset) {
                 words += self.copy(graph, launcher, inward, (&lists.inward, base(in_offset)?), words)?;
@@ -142,7 +122,7 @@ fn offsets_of_all(graph: &GraphOnEngine, launcher: &Launcher, lists: &Lists) -> 
     let place = |v: u64| v as usize * size_of::<u64>();
     let parts = |vertices: Range<u64>| {
         let end = vertices.end;
-        vertices.step_by(PART as usize).map(move |first| (first, PART.min(end - first) as usize))
+        vertices.step_by(OFFSETS_AT_ONCE as usize).map(move |first| (first, OFFSETS_AT_ONCE.min(end - first) as usize))
     };
     // Lengths of own lists first, then those of all.
     for (first, count) in parts(graph.own_vertices()) {

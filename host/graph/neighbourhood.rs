@@ -218,9 +218,9 @@ impl NeighbourhoodCount {
         let Some(near) = &self.near else {
             return self.ranges_of_passes()?.into_iter().try_for_each(|range| count(range, None));
         };
-        near.messages().iter().try_for_each(|message| {
-            let received = near.bring(&self.graph, &self.launcher, message)?;
-            count(message.vertices(), Some(received))
+        near.messages().iter().try_for_each(|lists| {
+            let received = near.bring(&self.graph, &self.launcher, lists)?;
+            count(lists.vertices.clone(), Some(received))
         })
     }
 
@@ -329,7 +329,7 @@ impl NeighbourhoodCount {
     }
 }
 
-/// Most passes of a count. Each reads all lists of the vertices.
+/// Most passes that the lists of neighbours are divided into by their size. Each reads all lists of the vertices.
 const MOST_PASSES: u64 = 32;
 
 /// Returns the number of passes over lists of so many pages: in each, half of the cache holds those of the neighbours.

@@ -76,7 +76,7 @@ class mirrors {
 
   // Adds what other PEs have sent of the values of own vertices.
   template <class T> WB_FN void add_received() const {
-    // As in `receive`.
+    // A message that did not arrive may be one of two exchanges ago.
     if (world_.has_failed()) return;
     T* own = reinterpret_cast<T*>(static_cast<uint32_t*>(p_.values) + p_.own.first);
     const uint64_t count = p_.own.words * sizeof(uint32_t) / sizeof(T);
