@@ -198,7 +198,12 @@ impl Member {
         };
         if let Err(e) = sent {
             // The stream is useless after half a message. The reader finds out how it ended.
-            tracing::warn!(error = %e, "a message cannot be sent to the store");
+            if matches!(message, Message::Leave) {
+                // Rank 0 may have left before, and the store with it. Nobody waits for this message then.
+                tracing::debug!(error = %e, "the store has ended before this rank leaves");
+            } else {
+                tracing::warn!(error = %e, "a message cannot be sent to the store");
+            }
             let _ = out.stream.shutdown(Shutdown::Both);
         }
         Ok(())

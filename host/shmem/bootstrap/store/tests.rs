@@ -9,6 +9,8 @@ use socket2::{Domain, Socket, Type};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
@@ -296,6 +298,47 @@ fn rank_0_that_leaves_or_goes_is_named() {
             assert_eq!(heard.recv_timeout(LONG).unwrap().rank, 0);
         }
     }
+}
+
+#[test]
+fn a_rank_that_leaves_after_rank_0_warns_of_nothing() {
+    /// Counts the warnings of a thread.
+    struct Warnings(Arc<AtomicUsize>);
+
+    impl tracing::Subscriber for Warnings {
+        fn enabled(&self, event: &tracing::Metadata<'_>) -> bool {
+            *event.level() <= tracing::Level::WARN
+        }
+        fn event(&self, _: &tracing::Event<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+        fn enter(&self, _: &tracing::span::Id) {}
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    let port = Port::new();
+    let store = port.store();
+    let join = |rank| {
+        let launched = launched(rank, 2, store.clone(), false);
+        std::thread::spawn(move || Member::join(&launched, secret(), LONG).unwrap())
+    };
+    let (zero, one) = (join(0), join(1));
+    let (zero, one) = (zero.join().unwrap(), one.join().unwrap());
+    zero.leave();
+    drop(zero);
+    // The store of a process that has ended takes no more messages.
+    one.run_out_after(0);
+    let warnings = Arc::default();
+    tracing::subscriber::with_default(Warnings(Arc::clone(&warnings)), || {
+        tracing::warn!("counted");
+        one.leave();
+    });
+    assert_eq!(warnings.load(Ordering::Relaxed), 1, "only that of this test");
 }
 
 #[test]
