@@ -6,7 +6,7 @@ use crate::graph::edges::GraphError;
 use crate::graph::names::Names;
 use crate::storage::{Element, ElementType, Plan, Volume};
 
-const NAMES: &str = "names";
+pub(super) const NAMES: &str = "names";
 const OFFSETS: &str = "name-offsets";
 
 /// Adds the arrays of a dictionary to a plan.

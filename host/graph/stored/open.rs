@@ -60,6 +60,23 @@ pub(super) fn unknown(volume: &Volume, name: &GraphName) -> Result<StoredError, 
     Ok(StoredError::Unknown { device: volume.name().to_owned(), name: name.to_string(), there })
 }
 
+/// Checks that no array is there which the header does not mention. A header that has lost weights, say, would hide them.
+fn check_absent(volume: &Volume, name: &GraphName, info: &StoredInfo) -> Result<(), GraphError> {
+    let parts = [
+        (info.weights.is_some(), WEIGHTED),
+        (info.directed, IN_NEIGHBOURS),
+        (info.reordered, packed::ORDER),
+        (info.loops > 0, SELF_LOOPS),
+        (info.ids == StoredIds::Listed, IDS),
+        (info.ids == StoredIds::Named, names::NAMES),
+    ];
+    let there = entries(volume)?;
+    let hidden = parts.iter().find(|(said, part)| !said && there.iter().any(|e| e.name == name.array(part)));
+    hidden.map_or(Ok(()), |(_, part)| {
+        Err(damaged(name, format!("it has an array `{part}`, and its header says that it has none")))
+    })
+}
+
 pub(super) fn damaged(name: &GraphName, reason: String) -> GraphError {
     StoredError::Damaged { name: name.to_string(), reason }.into()
 }
@@ -76,6 +93,7 @@ impl StoredGraph {
     /// * [`GraphError::Storage`] if the volume cannot be read, or a part does not match its checksum.
     pub fn open(volume: &Volume, name: &GraphName) -> Result<Self, GraphError> {
         let info = header(volume, name)?;
+        check_absent(volume, name, &info)?;
         let (vertices, arcs) = (info.vertices, info.arcs);
         if info.neighbour_bytes == 4 && vertices > MAX_NARROW_VERTICES {
             return Err(damaged(name, format!("neighbours of 4 bytes cannot name {vertices} vertices")));
