@@ -80,6 +80,8 @@ pub(super) struct Mirrors {
     engine: Engine,
     world: World,
     grid: Grid,
+    /// True if another PE's kernels run on this PE's GPU.
+    shares_gpu: bool,
     limit: Duration,
     /// First vertex of each PE, and the number of vertices.
     firsts: Arc<[u64]>,
@@ -110,6 +112,7 @@ impl Mirrors {
             engine: engine.clone(),
             world: world.clone(),
             grid: resident_grid(world, engine, &KERNELS)?,
+            shares_gpu: world.gpu_sharers()? > 1,
             limit: graph.launch_limit,
             firsts: distribution.firsts.clone(),
             first,
@@ -286,6 +289,12 @@ impl Mirrors {
     unsafe fn launch(&self, kernel: &str, grid: Grid, args: Args) -> Result<(), GraphError> {
         if self.failed.load(Ordering::Relaxed) {
             return Err(GraphError::OutOfStep);
+        }
+        if self.shares_gpu {
+            // The kernel waits for those of the other PEs. Until it ends, no kernel that uses shared memory may start on the
+            // multiprocessors: how much of their L1 is shared memory changes only while no block is on them. So each PE
+            // ends its step before any PE launches this.
+            self.world.barrier_host()?;
         }
         // SAFETY: the caller makes the same promise.
         let run = unsafe { self.engine.launch(kernel, grid, args.with(&self.world)) };
