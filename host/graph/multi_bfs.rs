@@ -1,12 +1,13 @@
 //! Several breadth-first searches at once, which share their scans of the edges.
 
-use super::edges::{EdgeStore, GraphError, GraphOnEngine};
+use super::edges::{EdgeStore, GraphError, GraphOnEngine, Lists};
 use super::launch::{Launcher, ValueKind};
-use super::levels::{Direction, LevelReport, UNREACHED};
+use super::levels::{Direction, LevelReport, Sums, UNREACHED};
 use super::parallel;
 use super::params::{
-    BFS_FOUND as FOUND, BFS_ITEMS as ITEMS, BFS_SCANNED as SCANNED, Bfs as Step, GRAPH_HUBS, GraphReport as Report,
-    MULTI_BFS_SEARCHES, MultiBfs as Parameters, QueueOrder as QueueParameters,
+    BFS_DEGREES as DEGREES, BFS_FOUND as FOUND, BFS_HUB_HITS as HUB_HITS, BFS_ITEMS as ITEMS, BFS_SCANNED as SCANNED,
+    Bfs as Step, GRAPH_HUBS, GraphReport as Report, MULTI_BFS_SEARCHES, MultiBfs as Parameters,
+    QueueOrder as QueueParameters,
 };
 use super::vertex_values::VertexValues;
 use crate::args;
@@ -15,6 +16,13 @@ use crate::memory::{Place, Region, free_host_memory};
 use crate::setters::setters;
 use crate::storage::Stats;
 use std::time::{Duration, Instant};
+
+/// Sum at the end of a level: edges of the vertices that a search has not reached.
+const MISSING: usize = SCANNED;
+/// A level goes bottom-up if the frontier's edges exceed those of such vertices divided by this: a bottom-up step leaves a
+/// list once all searches have reached its vertex. On kron:22, 2 to 8 take the same time; with 16, levels go bottom-up before
+/// the frontier is large, and read whole lists.
+const PULL_SHARE: u64 = 2;
 
 /// Largest number of searches at once.
 pub const MOST_SEARCHES: usize = MULTI_BFS_SEARCHES;
@@ -128,8 +136,8 @@ fn count_bits(masks: &[u64], searches: usize) -> Vec<u64> {
 
 /// Memory and kernels of searches that share their scans of the edges (MS-BFS: Then et al., "The More the Merrier:
 /// Efficient Multi-Source Graph Traversal", VLDB 2014). In each level, the list of a vertex is read once for all searches
-/// that reached the vertex in the level before. A run takes 28 bytes for each vertex, the queue, and depths if they are
-/// asked for.
+/// that reached the vertex in the level before, or, if that is less, for all that have not reached it. A run takes 28 bytes
+/// for each vertex, the queue, and depths if they are asked for.
 #[derive(Debug)]
 pub struct MultiBfs {
     graph: GraphOnEngine,
@@ -269,26 +277,32 @@ impl MultiBfs {
         Ok(())
     }
 
-    fn search(&self, searches: usize) -> Result<Vec<LevelReport>, GraphError> {
-        let (graph, out) = (&self.graph, &self.graph.out);
-        let step = Step {
-            offset: out.offset.address(),
-            hubs: out.hubs.address(),
+    fn step_over(&self, lists: &Lists) -> Step {
+        Step {
+            offset: lists.offset.address(),
+            hubs: lists.hubs.address(),
             queue: self.queue.address(),
             sums: self.launcher.sums_address(),
             report: self.launcher.report_address(),
-            vertices: graph.vertices,
-            skip: if out.hubs_first { GRAPH_HUBS } else { 0 },
+            vertices: self.graph.vertices,
+            skip: if lists.hubs_first { GRAPH_HUBS } else { 0 },
             ..bytemuck::Zeroable::zeroed()
-        };
+        }
+    }
+
+    fn search(&self, searches: usize) -> Result<Vec<LevelReport>, GraphError> {
+        let graph = &self.graph;
+        let inward = if graph.directed { graph.inward.as_ref() } else { Some(&graph.out) };
+        let inward = inward.filter(|lists| lists.edges.is_some());
         let mut p = Parameters {
-            step,
+            step: self.step_over(&graph.out),
             seen: self.seen.address(),
             frontier: self.frontier.address(),
             next: self.next.address(),
             fresh: self.fresh.address(),
             source: self.lists[0].address(),
             depth: if self.options.depths { self.lists[1].address() } else { 0 },
+            pull_offset: inward.map_or(0, |lists| lists.offset.address()),
             searches: searches as u64,
         };
         // SAFETY: these are the parameters of these kernels. The regions that they name belong to `self`, or `self` shares
@@ -297,41 +311,50 @@ impl MultiBfs {
             self.launcher.run("wb_multi_bfs_start", args!(p))?;
             self.launcher.run("wb_multi_bfs_seed", args!(p))?;
         }
-        let mut frontier = self.advance(&p)?;
+        let mut before = self.advance(&p)?;
         let mut levels = Vec::new();
         for level in 1..=self.options.max_depth.unwrap_or(UNREACHED - 1) {
             let started = Instant::now();
             p.step.level = level;
-            p.step.items = self.collect()?;
-            if p.step.items == 0 {
-                break;
-            }
-            let scanned = self.expand(&p)?.sum[SCANNED];
-            let found = self.advance(&p)?;
+            let (direction, sums) = match inward.filter(|_| before[DEGREES] > before[MISSING] / PULL_SHARE) {
+                Some(lists) => {
+                    let step = Step { level, ..self.step_over(lists) };
+                    (Direction::BottomUp, self.over(lists, "wb_multi_bfs_pull", Parameters { step, ..p })?.sum)
+                }
+                None => {
+                    p.step.items = self.collect()?;
+                    if p.step.items == 0 {
+                        break;
+                    }
+                    (Direction::TopDown, self.over(&graph.out, "wb_multi_bfs_expand", p)?.sum)
+                }
+            };
+            let after = self.advance(&p)?;
             levels.push(LevelReport {
                 level,
-                direction: Direction::TopDown,
-                frontier,
-                found,
-                scanned,
-                hub_hits: 0,
+                direction,
+                frontier: before[FOUND],
+                found: after[FOUND],
+                scanned: sums[SCANNED],
+                hub_hits: sums[HUB_HITS],
                 read_bytes: None,
                 put_bytes: None,
                 elapsed: started.elapsed(),
             });
-            frontier = found;
-            if found == 0 {
+            if after[FOUND] == 0 || (inward.is_some() && after[MISSING] == 0) {
                 break;
             }
+            before = after;
         }
         Ok(levels)
     }
 
-    /// Ends a level. Returns the number of vertices that searches reached in the level.
-    fn advance(&self, p: &Parameters) -> Result<u64, GraphError> {
+    /// Ends a level. Returns the number of vertices that searches reached in it, and how many edges the next level has to
+    /// read in either direction.
+    fn advance(&self, p: &Parameters) -> Result<Sums, GraphError> {
         // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self` shares
         // them.
-        Ok(unsafe { self.launcher.step("wb_multi_bfs_advance", args!(*p)) }?.sum[FOUND])
+        Ok(unsafe { self.launcher.step("wb_multi_bfs_advance", args!(*p)) }?.sum)
     }
 
     /// Queues the vertices of the frontier in the order of their lists. Returns the number of items.
@@ -352,12 +375,13 @@ impl MultiBfs {
         Ok(unsafe { self.launcher.step(&kernel, args!(p)) }?.sum[ITEMS])
     }
 
-    fn expand(&self, p: &Parameters) -> Result<Report, GraphError> {
-        let edges: &EdgeStore = self.graph.out.edges.as_ref().ok_or_else(not_placed)?;
-        let kernel = format!("wb_multi_bfs_expand_{}_{}", edges.source(), self.graph.id_suffix());
+    /// Runs a step that reads edges.
+    fn over(&self, lists: &Lists, kernel: &str, p: Parameters) -> Result<Report, GraphError> {
+        let edges: &EdgeStore = lists.edges.as_ref().ok_or_else(not_placed)?;
+        let kernel = format!("{kernel}_{}_{}", edges.source(), self.graph.id_suffix());
         // SAFETY: these are the parameters of this kernel. The regions that they name belong to `self`, or `self` shares
         // them.
-        unsafe { self.launcher.step(&kernel, args!(*p, edges)) }
+        unsafe { self.launcher.step(&kernel, args!(p, edges)) }
     }
 }
 
@@ -422,7 +446,25 @@ mod tests {
         let found = MultiBfs::new(&graph, &options).unwrap().run(&sources).unwrap();
         assert!(found.depth.is_none());
         let scanned: u64 = found.levels.iter().map(|l| l.scanned).sum();
-        assert!(scanned < 10 * csr.arcs(), "{scanned} edges read, of {} in the graph", csr.arcs());
+        assert!(scanned < 2 * csr.arcs(), "{scanned} edges read, of {} in the graph", csr.arcs());
+        let directions: Vec<Direction> = found.levels.iter().map(|l| l.direction).collect();
+        assert!([Direction::TopDown, Direction::BottomUp].iter().all(|d| directions.contains(d)), "{directions:?}");
+    }
+
+    #[test]
+    fn without_lists_inwards_all_levels_go_top_down() {
+        let options = CsrOptions { directed: true, ..CsrOptions::default() };
+        let csr = Csr::from_edges(3000, &skewed(3000, 30_000, 4), options).unwrap();
+        let sources: Vec<u64> = (0..64).collect();
+        let levels = |options| {
+            let graph = GraphOnEngine::place(&testing::cpu(), &csr, Placement::Gpu, options).unwrap();
+            let found = MultiBfs::new(&graph, &MultiBfsOptions::default()).unwrap().run(&sources).unwrap();
+            (found.levels.iter().any(|l| l.direction == Direction::BottomUp), found.reached_by)
+        };
+        let both = levels(PlacementOptions::BFS);
+        let outwards = levels(PlacementOptions { inward: false, ..PlacementOptions::BFS });
+        assert_eq!((both.0, outwards.0), (true, false));
+        assert_eq!(both.1, outwards.1);
     }
 
     #[test]

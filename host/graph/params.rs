@@ -100,11 +100,12 @@ pub struct MultiBfs {
     pub fresh: u64,
     pub source: u64,
     pub depth: u64,
+    pub pull_offset: u64,
     pub searches: u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of MultiBfs"][size_of::<MultiBfs>() - 184usize];
+    ["Size of MultiBfs"][size_of::<MultiBfs>() - 192usize];
     ["Alignment of MultiBfs"][align_of::<MultiBfs>() - 8usize];
     ["Offset of field: MultiBfs::step"][offset_of!(MultiBfs, step) - 0usize];
     ["Offset of field: MultiBfs::seen"][offset_of!(MultiBfs, seen) - 128usize];
@@ -113,7 +114,8 @@ const _: () = {
     ["Offset of field: MultiBfs::fresh"][offset_of!(MultiBfs, fresh) - 152usize];
     ["Offset of field: MultiBfs::source"][offset_of!(MultiBfs, source) - 160usize];
     ["Offset of field: MultiBfs::depth"][offset_of!(MultiBfs, depth) - 168usize];
-    ["Offset of field: MultiBfs::searches"][offset_of!(MultiBfs, searches) - 176usize];
+    ["Offset of field: MultiBfs::pull_offset"][offset_of!(MultiBfs, pull_offset) - 176usize];
+    ["Offset of field: MultiBfs::searches"][offset_of!(MultiBfs, searches) - 184usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable)]

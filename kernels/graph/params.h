@@ -74,15 +74,17 @@ typedef struct wb_bfs {
 // Largest number of searches at once: a mask has a bit for each.
 #define WB_MULTI_BFS_SEARCHES 64u
 
-// Parameters of a step of several searches at once. Their sums are those of one search.
+// Parameters of a step of several searches at once. Their sums are those of one search. A step that ends a level counts in WB_BFS_DEGREES the
+// edges of the vertices that it found, and in WB_BFS_SCANNED the edges of those lists to pull from whose vertices a search has not reached.
 typedef struct wb_multi_bfs {
-  wb_bfs step;                        // of one search: lists, queue, numbers and level; its bitmaps, depths and source are not used
-  WB_POINTER(uint64_t) seen;          // [vertices]: searches that have reached a vertex
-  WB_POINTER(uint64_t) frontier;      // [vertices]: searches that reached it in the level before
-  WB_POINTER(uint64_t) next;          // [vertices]: searches that reach it in this level
-  WB_POINTER(uint32_t) fresh;         // bitmap of the vertices that a search has reached in this level
-  WB_POINTER(const uint64_t) source;  // [searches]
-  WB_POINTER(const uint64_t) depth;   // [searches]: address of each search's depths, u32[vertices]; or null
+  wb_bfs step;                             // of one search: lists, queue, numbers and level; its bitmaps, depths and source are not used
+  WB_POINTER(uint64_t) seen;               // [vertices]: searches that have reached a vertex
+  WB_POINTER(uint64_t) frontier;           // [vertices]: searches that reached it in the level before
+  WB_POINTER(uint64_t) next;               // [vertices]: searches that reach it in this level
+  WB_POINTER(uint32_t) fresh;              // bitmap of the vertices that a search has reached in this level
+  WB_POINTER(const uint64_t) source;       // [searches]
+  WB_POINTER(const uint64_t) depth;        // [searches]: address of each search's depths, u32[vertices]; or null
+  WB_POINTER(const uint64_t) pull_offset;  // [vertices + 1], of the lists to pull from; or null
   uint64_t searches;
 } wb_multi_bfs;
 
@@ -529,7 +531,7 @@ typedef struct wb_betweenness {
 static_assert(sizeof(wb_graph_counters) == 64, "wb_graph_counters");
 static_assert(sizeof(wb_graph_report) == 64, "wb_graph_report");
 static_assert(sizeof(wb_bfs) == 128, "wb_bfs");
-static_assert(sizeof(wb_multi_bfs) == 184, "wb_multi_bfs");
+static_assert(sizeof(wb_multi_bfs) == 192, "wb_multi_bfs");
 static_assert(sizeof(wb_queue_order) == 64, "wb_queue_order");
 static_assert(sizeof(wb_order) == 40, "wb_order");
 static_assert(sizeof(wb_partition_counters) == 128, "wb_partition_counters");

@@ -155,7 +155,7 @@ template <class Id, class Source, class Open, class Close> WB_FN void scan_unsee
                                                                                   Open open_word, Close close_word) {
   auto edges = source.open();
   const warp::mask_t all = warp::full();
-  auto hub_is_seen = [&](uint64_t n) { return is_valid_edge(edges, n, limit, counts.bad) && g.is_seen(n); };
+  auto hub_is_seen = [&](uint32_t, uint64_t n) { return is_valid_edge(edges, n, limit, counts.bad) && g.is_seen(n); };
   const uint32_t turn = items_per_turn(words);
   const uint64_t turns = (words + turn - 1) / turn;
   for (uint64_t i = warp::index(); i < turns; i += warp::total()) {

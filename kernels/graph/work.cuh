@@ -406,7 +406,8 @@ WB_FN void for_each_edge(Session& edges, [[maybe_unused]] run_reader<Session>& r
 }
 
 // Returns true if an edge of this lane's list passes the test; `which` is the first one found. Reads in rounds, and ignores a list
-// once it has a result. `scanned` counts the edges that this lane tested. All lanes call this.
+// once it has a result. test(owner, edge) runs on the lane that holds the edge, of the list of lane `owner`. `scanned` counts the edges
+// that this lane tested. All lanes call this.
 template <class Session, class Test>
 WB_FN bool any_edge(Session& edges, uint64_t first, uint64_t count, typename Session::value_type& which, uint64_t& scanned, Test test) {
   using T = typename Session::value_type;
@@ -416,7 +417,7 @@ WB_FN bool any_edge(Session& edges, uint64_t first, uint64_t count, typename Ses
     run_edges<Session> at(edges, first, true);
     return at.any_of_rest(0, first, first + count, [&](T n) {
       ++scanned;
-      if (!test(n)) return false;
+      if (!test(0, n)) return false;
       which = n;
       return true;
     });
@@ -439,7 +440,7 @@ WB_FN bool any_edge(Session& edges, uint64_t first, uint64_t count, typename Ses
       bool hit = false;
       if (wanted) {
         ++scanned;
-        hit = test(n);
+        hit = test(owner, n);
       }
       const warp::mask_t hits = warp::ballot(all, hit) & runs.mine(round);
       const T winner = warp::shuffle(all, n, hits ? warp::first(hits) : warp::lane());
@@ -457,7 +458,7 @@ WB_FN bool any_edge(Session& edges, uint64_t first, uint64_t count, typename Ses
       bool hit = false;
       const bool any = at.any_of_rest(from, begin, end, [&](T x) {
         ++scanned;
-        if (!test(x)) return false;
+        if (!test(from, x)) return false;
         n = x;
         hit = true;
         return true;
