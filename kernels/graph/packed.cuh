@@ -204,7 +204,7 @@ template <class Value, class Loader> class packed_session {
   }
   WB_FN void expect_range(warp::mask_t mask, uint64_t first, uint64_t last) {
     if (first >= last) return;
-    words_.expect_range(mask, position_[first / WB_GRAPH_PIECE_EDGES], position_[(last - 1) / WB_GRAPH_PIECE_EDGES + 1]);
+    words_.expect_range(mask, position_[first / WB_GRAPH_PIECE_EDGES], about(last - 1) + 1);
   }
   WB_FN bool joins_pages() const { return words_.joins_pages(); }
 

@@ -499,9 +499,12 @@ WB_FN void for_each_list_of_tile(const uint64_t* offset, uint64_t from, uint64_t
 }
 
 // Requests the edges of a tile that the warp reads soon. With one lane to a warp no other lane keeps reads in flight. Otherwise tiles of
-// one page gain nothing.
+// one page gain nothing, unlike those of a part of a page: the warps wait for few pages then.
 template <class Session> WB_FN void expect_tile(Session& edges, uint64_t from, uint64_t to) {
   if (warp::width < 32 || edges.joins_pages()) edges.expect_range(warp::full(), from, to);
+}
+template <class Value, class Loader> WB_FN void expect_tile(packed_session<Value, Loader>& edges, uint64_t from, uint64_t to) {
+  edges.expect_range(warp::full(), from, to);
 }
 
 // Reads the edges of a tile together, if the session can. Until the next tile, the warp reads no edges but those of this one.
