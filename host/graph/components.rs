@@ -117,6 +117,8 @@ pub struct Components {
     launcher: Launcher,
     label: VertexValues,
     sample: Region,
+    /// Least vertex of each label, if lists are in an order of their own.
+    least: Option<Region>,
     /// Of strongly connected components.
     strong: Option<Strong>,
 }
@@ -151,6 +153,7 @@ impl Components {
     /// connected components also [`GraphError::NotPlaced`] if the graph was placed without neighbour lists.
     pub fn new(graph: &GraphOnEngine, options: &ComponentsOptions) -> Result<Self, GraphError> {
         let strong = options.strong && graph.directed;
+        let least_bytes = graph.vertices as usize * size_of::<u32>();
         Ok(Self {
             graph: graph.clone(),
             options: options.clone(),
@@ -161,6 +164,7 @@ impl Components {
             }?,
             label: VertexValues::allocate_ids(graph)?,
             sample: graph.engine.allocate(Place::Host, SAMPLES * graph.id_bytes())?,
+            least: graph.order.as_ref().map(|_| graph.engine.allocate(Place::Device, least_bytes)).transpose()?,
             strong: strong.then(|| Strong::new(graph)).transpose()?,
         })
     }
@@ -217,7 +221,9 @@ impl Components {
                 (phases, trees)
             }
         };
-        self.launcher.bring_outside(&self.graph, &self.label, ValueKind::Labels)?;
+        if let Some(least) = &self.least {
+            self.launcher.bring_outside(&self.graph, &self.label, ValueKind::Labels { least })?;
+        }
         let elapsed = started.elapsed();
         let io = self.graph.stats_since(before)?;
         Ok(ComponentsOnEngine { label: self.label.clone(), components, phases, elapsed, io })

@@ -233,14 +233,15 @@ impl Launcher {
 }
 
 /// Meaning of the values of vertices, for graphs whose lists are in an order of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ValueKind {
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ValueKind<'a> {
     /// Numbers that name no vertex.
     Plain,
     /// Vertices, or the largest identifier.
     Ids,
-    /// A vertex of the same set for all vertices of a set, which becomes the least of the set.
-    Labels,
+    /// A vertex of the same set for all vertices of a set, which becomes the least of the set: `least` is memory for
+    /// `u32[vertices]`.
+    Labels { least: &'a Region },
 }
 
 impl Launcher {
@@ -250,7 +251,7 @@ impl Launcher {
         &self,
         graph: &GraphOnEngine,
         values: &VertexValues,
-        kind: ValueKind,
+        kind: ValueKind<'_>,
     ) -> Result<(), GraphError> {
         let (Some(order), Some(to)) = (&graph.order, values.outside_address()) else { return Ok(()) };
         let mut p = OutsideParameters {
@@ -266,23 +267,17 @@ impl Launcher {
             ValueKind::Plain => "wb_order_values_u32",
             ValueKind::Ids if wide => "wb_order_ids_u64",
             ValueKind::Ids => "wb_order_ids_u32",
-            ValueKind::Labels => "wb_order_labels",
+            ValueKind::Labels { .. } => "wb_order_labels",
         };
-        let least = match kind {
-            ValueKind::Labels => {
-                Some(graph.engine.allocate(Place::Device, graph.vertices as usize * size_of::<u32>())?)
-            }
-            ValueKind::Plain | ValueKind::Ids => None,
-        };
-        if let Some(least) = &least {
+        if let ValueKind::Labels { least } = kind {
             least.fill(0, least.len(), 0xff)?;
             p.least = least.address();
-            // SAFETY: these are the parameters of this kernel. The regions that they name belong to the graph, the values
-            // and this function, which waits for the kernel.
+            // SAFETY: these are the parameters of this kernel. The regions that they name belong to the graph or are
+            // borrowed, and this function waits for the kernel.
             unsafe { self.run("wb_order_least", args!(p)) }?;
         }
-        // SAFETY: these are the parameters of this kernel. The regions that they name belong to the graph, the values and
-        // this function, which waits for the kernel.
+        // SAFETY: these are the parameters of this kernel. The regions that they name belong to the graph or are borrowed,
+        // and this function waits for the kernel.
         unsafe { self.run(kernel, args!(p)) }?;
         Ok(())
     }

@@ -275,17 +275,21 @@ fn rank_0_may_inherit_the_socket_at_which_ranks_meet() {
     }
 }
 
+/// Joins both ranks of a world, of which rank 0 runs the store.
+fn ranks_with_their_own_store() -> [Member; 2] {
+    let port = Port::new();
+    let store = port.store();
+    let join = |rank| {
+        let launched = launched(rank, 2, store.clone(), false);
+        std::thread::spawn(move || Member::join(&launched, secret(), LONG).unwrap())
+    };
+    [0, 1].map(join).map(|rank| rank.join().unwrap())
+}
+
 #[test]
 fn rank_0_that_leaves_or_goes_is_named() {
     for orderly in [true, false] {
-        let port = Port::new();
-        let store = port.store();
-        let join = |rank| {
-            let launched = launched(rank, 2, store.clone(), false);
-            std::thread::spawn(move || Member::join(&launched, secret(), LONG).unwrap())
-        };
-        let (zero, one) = (join(0), join(1));
-        let (zero, one) = (zero.join().unwrap(), one.join().unwrap());
+        let [zero, one] = ranks_with_their_own_store();
         let heard = losses(&one);
         if orderly {
             zero.leave();
@@ -321,14 +325,7 @@ fn a_rank_that_leaves_after_rank_0_warns_of_nothing() {
         fn exit(&self, _: &tracing::span::Id) {}
     }
 
-    let port = Port::new();
-    let store = port.store();
-    let join = |rank| {
-        let launched = launched(rank, 2, store.clone(), false);
-        std::thread::spawn(move || Member::join(&launched, secret(), LONG).unwrap())
-    };
-    let (zero, one) = (join(0), join(1));
-    let (zero, one) = (zero.join().unwrap(), one.join().unwrap());
+    let [zero, one] = ranks_with_their_own_store();
     zero.leave();
     drop(zero);
     // The store of a process that has ended takes no more messages.
