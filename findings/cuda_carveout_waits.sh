@@ -10,7 +10,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 if [[ -z ${PYTHON:-} ]]; then
   python3 -m venv "$folder/venv"
-  "$folder/venv/bin/pip" install --quiet --disable-pip-version-check cupy-cuda13x==13.6.0 numpy==2.2.6 nvidia-cuda-nvrtc==13.0.88 \
+  "$folder/venv/bin/pip" install --quiet --disable-pip-version-check cupy-cuda13x==14.2.0 numpy==2.2.6 nvidia-cuda-nvrtc==13.0.88 \
     nvidia-cuda-runtime==13.0.96 nvidia-cuda-cccl==13.0.85
   PYTHON=$folder/venv/bin/python
   CUDA_PATH=$(echo "$folder"/venv/lib/python*/site-packages/nvidia/cu13)
