@@ -278,6 +278,9 @@ impl StoredInfo {
         if raw.encoding == 1 && raw.width != 4 {
             return unknown("neighbour bytes", raw.width.into(), "4 for packed lists");
         }
+        if raw.encoding == 1 && raw.order != 0 {
+            return unknown("order", raw.order.into(), "0 for packed lists");
+        }
         Ok(Self {
             packed: raw.encoding == 1,
             reordered: raw.permutation == 1,
