@@ -80,8 +80,8 @@ pub(super) struct Mirrors {
     engine: Engine,
     world: World,
     grid: Grid,
-    /// True if another PE's kernels run on this PE's GPU.
-    shares_gpu: bool,
+    /// True if any two PEs of the world run on one GPU. All PEs have the same value, since all come to the barrier.
+    shares_gpus: bool,
     limit: Duration,
     /// First vertex of each PE, and the number of vertices.
     firsts: Arc<[u64]>,
@@ -112,7 +112,7 @@ impl Mirrors {
             engine: engine.clone(),
             world: world.clone(),
             grid: resident_grid(world, engine, &KERNELS)?,
-            shares_gpu: world.gpu_sharers()? > 1,
+            shares_gpus: world.shares_gpus()?,
             limit: graph.launch_limit,
             firsts: distribution.firsts.clone(),
             first,
@@ -130,7 +130,8 @@ impl Mirrors {
     /// values of own vertices to all PEs. `values` are their memory and the bytes of a value, 4 or 8.
     ///
     /// # Errors
-    /// [`GraphError::OtherPe`] if the step failed on another PE; [`GraphError::OutOfStep`] after an exchange that failed.
+    /// [`GraphError::OtherPe`] if the step failed on another PE; [`GraphError::Shmem`] if a PE did not come to a barrier;
+    /// [`GraphError::OutOfStep`] after an exchange that failed.
     pub(super) fn end(
         &self,
         step: &Report,
@@ -290,15 +291,15 @@ impl Mirrors {
         if self.failed.load(Ordering::Relaxed) {
             return Err(GraphError::OutOfStep);
         }
-        if self.shares_gpu {
-            // The kernel waits for those of the other PEs. Until it ends, no kernel that uses shared memory may start on the
-            // multiprocessors: how much of their L1 is shared memory changes only while no block is on them. So each PE
-            // ends its step before any PE launches this.
-            self.world.barrier_host()?;
-        }
-        // SAFETY: the caller makes the same promise.
-        let run = unsafe { self.engine.launch(kernel, grid, args.with(&self.world)) };
-        let ended = run.map_err(GraphError::from).and_then(|run| Ok(run.finish_within(self.limit)?));
+        // The kernel waits for those of the other PEs. Until it ends, no kernel that uses shared memory may start on the
+        // multiprocessors: how much of their L1 is shared memory changes only while no block is on them. So if PEs share
+        // a GPU, all PEs end their steps before any of them launches this.
+        let ready = if self.shares_gpus { self.world.barrier_host() } else { Ok(()) };
+        let ended = ready.map_err(GraphError::from).and_then(|()| {
+            // SAFETY: the caller makes the same promise.
+            let run = unsafe { self.engine.launch(kernel, grid, args.with(&self.world)) }?;
+            Ok(run.finish_within(self.limit)?)
+        });
         self.failed.store(ended.is_err(), Ordering::Relaxed);
         ended.map(drop)
     }

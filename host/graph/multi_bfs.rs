@@ -19,10 +19,11 @@ use std::time::{Duration, Instant};
 
 /// Sum at the end of a level: edges of the vertices that a search has not reached.
 const MISSING: usize = SCANNED;
-/// A level goes bottom-up if the frontier's edges exceed those of such vertices divided by this: a bottom-up step leaves a
-/// list once all searches have reached its vertex. On kron:22, 2 to 8 take the same time; with 16, levels go bottom-up before
-/// the frontier is large, and read whole lists.
-const PULL_SHARE: u64 = 2;
+/// A level goes bottom-up if the frontier's edges exceed [`MISSING`] divided by this, as in a search from one source
+/// ([`BfsOptions::alpha`](super::BfsOptions::alpha)). A bottom-up step leaves a list once all searches have reached its
+/// vertex. On kron:22, 2 to 8 take the same time; with 16, levels go bottom-up before the frontier is large, and read whole
+/// lists.
+const ALPHA: u64 = 2;
 
 /// Largest number of searches at once.
 pub const MOST_SEARCHES: usize = MULTI_BFS_SEARCHES;
@@ -316,7 +317,7 @@ impl MultiBfs {
         for level in 1..=self.options.max_depth.unwrap_or(UNREACHED - 1) {
             let started = Instant::now();
             p.step.level = level;
-            let (direction, sums) = match inward.filter(|_| before[DEGREES] > before[MISSING] / PULL_SHARE) {
+            let (direction, sums) = match inward.filter(|_| before[DEGREES] > before[MISSING] / ALPHA) {
                 Some(lists) => {
                     let step = Step { level, ..self.step_over(lists) };
                     (Direction::BottomUp, self.over(lists, "wb_multi_bfs_pull", Parameters { step, ..p })?.sum)
