@@ -328,6 +328,24 @@ fn real_distances_are_dijkstras() {
 }
 
 #[test]
+fn ranges_of_a_chain_widen_unless_their_width_was_asked_for() {
+    let engine = testing::cpu();
+    let edges: Vec<_> = (0..4000).map(|v| (v, v + 1, 5)).collect();
+    let csr = Csr::from_weighted_edges(4001, &edges, CsrOptions::default()).unwrap();
+    let graph = GraphOnEngine::place(&engine, &csr, Placement::Gpu, PlacementOptions::SSSP).unwrap();
+    let run = |delta| Sssp::new(&graph, &SsspOptions::default().delta(delta)).unwrap().run(0).unwrap();
+    let (chosen, asked) = (run(None), run(Some(100.0)));
+    assert_eq!(chosen.distance, Distances::Integer((0..=4000).map(|v| 5 * v).collect()));
+    assert_eq!(asked.distance, chosen.distance);
+    let widths = |result: &SsspResult| -> Vec<f64> {
+        result.buckets.windows(2).map(|pair| pair[1].threshold - pair[0].threshold).collect()
+    };
+    assert!(widths(&asked).iter().all(|w| *w == 100.0), "{:?}", asked.buckets);
+    assert_eq!(chosen.delta, 8.0 * 5.0 / (8000.0 / 4001.0));
+    assert!(widths(&chosen).is_sorted() && chosen.buckets.len() < 40, "{:?}", chosen.buckets);
+}
+
+#[test]
 fn a_graph_without_weights_counts_edges() {
     let engine = testing::cpu();
     let csr = Csr::from_edges(500, &skewed(500, 3000, 9), CsrOptions::default()).unwrap();

@@ -238,6 +238,7 @@ impl Bfs {
             connected: graph.connected,
             inward: inward.is_some(),
             pages: graph.is_stored().then(|| [pages(Some(outward)), pages(inward)]),
+            by_degree: graph.order.is_some(),
         };
         let mut steps = OnePe {
             on: self,

@@ -3,7 +3,7 @@
 use super::edges::{GraphError, GraphOnEngine};
 use super::params::{
     BFS_DEGREES as DEGREES, BFS_FOUND as FOUND, BFS_HUB_HITS as HUB_HITS, BFS_ITEMS as ITEMS, BFS_SCANNED as SCANNED,
-    GRAPH_PIECE_EDGES, GRAPH_SUMS,
+    GRAPH_SUMS,
 };
 use crate::setters::setters;
 use std::fmt;
@@ -134,6 +134,14 @@ pub(super) struct Sizes {
     pub inward: bool,
     /// Pages of the out-lists and of the lists for bottom-up steps, if edges are read in pages.
     pub pages: Option<[u64; 2]>,
+    /// True if the lists stand in the order of degrees, the longest first.
+    pub by_degree: bool,
+}
+
+impl Sizes {
+    fn lists_in(&self, pages: u64) -> Pages {
+        Pages { pages, arcs: self.arcs, by_degree: self.by_degree }
+    }
 }
 
 /// Searches level by level. Returns the report of each level, and the number of vertices reached.
@@ -161,7 +169,10 @@ pub(super) fn search<S: Steps>(
             unexplored = unexplored.saturating_sub(degrees);
         }
         let (direction, sums) = match (bottom_up, sizes.pages) {
-            (true, Some(pages)) if queued => first_bottom_up(steps, level, items + degrees / GRAPH_PIECE_EDGES, pages)?,
+            (true, Some(pages)) if queued => {
+                let [outward, inward] = pages.map(|pages| sizes.lists_in(pages));
+                first_bottom_up(steps, level, outward.of_frontier(items, degrees), inward)?
+            }
             (true, _) => (Direction::BottomUp, steps.bottom_up(level, false)?),
             (false, _) => {
                 let sums = steps.top_down(level, false)?;
@@ -198,21 +209,50 @@ pub(super) fn search<S: Steps>(
     Ok((levels, reached))
 }
 
+/// Lists of one direction that are read in pages.
+#[derive(Clone, Copy, Debug)]
+struct Pages {
+    pages: u64,
+    arcs: u64,
+    by_degree: bool,
+}
+
+impl Pages {
+    /// Returns about how many pages a stretch of so many edges has.
+    fn of(self, edges: u64) -> u64 {
+        let pages = u128::from(edges) * u128::from(self.pages) / u128::from(self.arcs.max(1));
+        pages.min(self.pages.into()) as u64
+    }
+
+    /// Returns about how many pages a frontier of so many lists with so many edges has.
+    fn of_frontier(self, lists: u64, edges: u64) -> u64 {
+        // Long lists stand one behind the other in the order of degrees. Otherwise each may begin in a page of its own.
+        if self.by_degree { self.of(edges) } else { self.of(edges).saturating_add(lists).min(self.pages) }
+    }
+
+    /// Returns about how many pages the lists have that a step by hubs has left.
+    fn of_rest(self, by_hubs: &Sums) -> u64 {
+        // In the order of degrees, lists that are left are the shortest, whose gaps are wide: measured on Kronecker graphs, their edges
+        // have twice as many bits as those of a frontier.
+        let stretch = self.of(by_hubs[DEGREES]);
+        by_hubs[ITEMS].min(if self.by_degree { 2 * stretch } else { stretch })
+    }
+}
+
 /// Does the first bottom-up step after top-down ones, for edges that are read in pages. It first uses the hub neighbours in
-/// memory. The number of vertices that remain then decides between two ways. One reads the lists of these vertices; the
-/// other reads the frontier's lists, which are about `frontier` pages. Neither reads a page twice, as both go through the
-/// lists in order.
+/// memory. What remains then decides between two ways. One reads the lists of the remaining vertices, in order of vertices;
+/// the other reads the frontier's lists, which are about `frontier` pages. Neither reads a page twice, as both go through
+/// the lists in order.
 fn first_bottom_up<S: Steps>(
     steps: &mut S,
     level: u32,
     frontier: u64,
-    [out, inward]: [u64; 2],
+    inward: Pages,
 ) -> Result<(Direction, Sums), GraphError> {
     let by_hubs = steps.by_hubs(level)?;
-    let left = by_hubs[ITEMS];
-    let (direction, mut sums) = if left == 0 && S::HUBS_END_A_LEVEL {
+    let (direction, mut sums) = if by_hubs[ITEMS] == 0 && S::HUBS_END_A_LEVEL {
         return Ok((Direction::BottomUp, by_hubs));
-    } else if left.min(inward) <= frontier.min(out) {
+    } else if inward.of_rest(&by_hubs) <= frontier {
         (Direction::BottomUp, steps.bottom_up(level, true)?)
     } else {
         (Direction::Both, steps.top_down(level, true)?)
@@ -220,4 +260,79 @@ fn first_bottom_up<S: Steps>(
     sums[FOUND] += by_hubs[FOUND];
     sums[HUB_HITS] += by_hubs[HUB_HITS];
     Ok((direction, sums))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A level of which a step by hubs leaves so many lists, in a stretch of so many edges.
+    struct Left {
+        lists: u64,
+        edges: u64,
+    }
+
+    impl Steps for Left {
+        const HUBS_END_A_LEVEL: bool = true;
+        fn start(&mut self) -> Result<Sums, GraphError> {
+            unreachable!("the search has begun")
+        }
+        fn top_down(&mut self, _: u32, resumes: bool) -> Result<Sums, GraphError> {
+            assert!(resumes);
+            Ok([0, 30, 0, 0, 0, 0])
+        }
+        fn bottom_up(&mut self, _: u32, resumes: bool) -> Result<Sums, GraphError> {
+            assert!(resumes);
+            Ok([0, 30, 0, 0, 0, 0])
+        }
+        fn by_hubs(&mut self, _: u32) -> Result<Sums, GraphError> {
+            Ok([self.lists, 7, self.edges, 0, 7, 0])
+        }
+        fn collect(&mut self, _: u32) -> Result<Sums, GraphError> {
+            unreachable!("the search goes on bottom-up")
+        }
+        fn has_reached_target(&self) -> Result<bool, GraphError> {
+            Ok(false)
+        }
+        fn graph(&self) -> &GraphOnEngine {
+            unreachable!("no counters are asked for")
+        }
+        fn put_bytes(&self) -> Option<u64> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_level_is_read_from_the_side_with_fewer_pages() {
+        let pages = |by_degree| Pages { pages: 1000, arcs: 400_000, by_degree };
+        for (by_degree, frontier, lists, edges, expected) in [
+            // In the order of degrees, 10,000 short lists stand in 50 pages.
+            (true, 100, 10_000, 20_000, Direction::BottomUp),
+            (true, 99, 10_000, 20_000, Direction::Both),
+            // In another order they lie in 50 pages at least, of which a stretch knows all.
+            (false, 50, 10_000, 20_000, Direction::BottomUp),
+            (false, 49, 10_000, 20_000, Direction::Both),
+            (false, 1000, 10_000, 400_000, Direction::BottomUp),
+            (false, 999, 10_000, 400_000, Direction::Both),
+            // A list is in a page or two, however many edges are around it.
+            (true, 3, 3, 400_000, Direction::BottomUp),
+            (false, 3, 3, 400_000, Direction::BottomUp),
+            (true, 0, 0, 0, Direction::BottomUp),
+        ] {
+            let (direction, sums) = first_bottom_up(&mut Left { lists, edges }, 2, frontier, pages(by_degree)).unwrap();
+            assert_eq!(direction, expected, "{by_degree} {frontier} {lists} {edges}");
+            assert_eq!(sums[FOUND], if lists == 0 { 7 } else { 37 });
+        }
+    }
+
+    #[test]
+    fn pages_of_a_frontier_are_at_most_all() {
+        let sparse = Pages { pages: 1000, arcs: 400_000, by_degree: false };
+        let dense = Pages { by_degree: true, ..sparse };
+        assert_eq!((sparse.of_frontier(10, 40_000), dense.of_frontier(10, 40_000)), (110, 100));
+        assert_eq!((sparse.of_frontier(950, 40_000), dense.of_frontier(1, u64::MAX)), (1000, 1000));
+        let unknown = Pages { pages: u64::MAX, arcs: 3, by_degree: false };
+        assert_eq!((unknown.of_frontier(u64::MAX, 3), unknown.of(0)), (u64::MAX, 0));
+        assert_eq!(Pages { pages: 0, arcs: 0, by_degree: true }.of_frontier(0, 0), 0);
+    }
 }

@@ -79,6 +79,7 @@ mod paths;
 mod pe_order;
 mod place;
 mod placed_lists;
+mod ranges;
 mod shape;
 mod sssp;
 pub mod stored;

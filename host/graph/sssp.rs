@@ -9,9 +9,9 @@ use super::params::{
     SSSP_OPEN as OPEN, SSSP_SCANNED as SCANNED, Sssp as Parameters,
 };
 use super::paths::path_to;
+use super::ranges::{RangeWidth, Word};
 use super::vertex_values::VertexValues;
 use crate::args;
-use crate::engine::EngineKind;
 use crate::memory::{Place, Region};
 use crate::setters::setters;
 use crate::storage::{ElementType, Stats};
@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct SsspOptions {
-    /// Width of the range of distances that is relaxed at a time, in units of the weights. `None` chooses a width.
+    /// Width of the range of distances that is relaxed at a time, in units of the weights. `None` chooses a width, and
+    /// widens the ranges while they have few vertices.
     pub delta: Option<f64>,
     /// Largest number of rounds; 0 is no limit.
     pub rounds: u64,
@@ -82,7 +83,7 @@ pub struct SsspResult {
     pub parents_scanned: u64,
     /// Report of each range of distances.
     pub buckets: Vec<BucketReport>,
-    /// Width of a range.
+    /// Width of the first range, and of all if it was asked for.
     pub delta: f64,
     /// Wall-clock time. The distances are then in the engine's memory.
     pub elapsed: Duration,
@@ -111,7 +112,7 @@ pub struct SsspOnEngine {
     pub parents_scanned: u64,
     /// Report of each range of distances.
     pub buckets: Vec<BucketReport>,
-    /// Width of a range.
+    /// Width of the first range, and of all if it was asked for.
     pub delta: f64,
     /// Wall-clock time.
     pub elapsed: Duration,
@@ -167,62 +168,6 @@ impl SsspResult {
     }
 }
 
-/// Representation of distances: integers in 32 bits if no path can be longer, otherwise in 64, and real numbers as the
-/// bits of a double.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Word {
-    Narrow,
-    Wide,
-    Real,
-}
-
-impl Word {
-    fn bits(self) -> u32 {
-        if self == Self::Narrow { u32::BITS } else { u64::BITS }
-    }
-
-    /// Allocates one distance for each vertex.
-    fn allocate(self, graph: &GraphOnEngine) -> Result<VertexValues, GraphError> {
-        Ok(match self {
-            Self::Narrow => VertexValues::allocate::<u32>(graph),
-            Self::Wide => VertexValues::allocate::<u64>(graph),
-            Self::Real => VertexValues::allocate::<f64>(graph),
-        }?)
-    }
-
-    /// Returns the threshold `delta` beyond the least waiting distance. The range below it always includes that
-    /// distance, however small `delta` is.
-    fn beyond(self, least: u64, delta: f64) -> u64 {
-        match self {
-            Self::Narrow | Self::Wide => least.saturating_add((delta as u64).max(1)),
-            Self::Real => (f64::from_bits(least) + delta).to_bits().max(least + 1),
-        }
-    }
-
-    /// Returns the largest word of a distance that does not exceed `distance`.
-    fn of(self, distance: f64) -> u64 {
-        match self {
-            Self::Narrow | Self::Wide => distance as u64,
-            // The sum makes -0.0 the word 0.
-            Self::Real => (distance + 0.0).to_bits(),
-        }
-    }
-
-    /// Reads the word of a vertex inside. Returns the largest word if the vertex was not reached.
-    fn read(self, distances: &VertexValues, v: u64) -> Result<u64, GraphError> {
-        let at = v as usize * (self.bits() / u8::BITS) as usize;
-        if self != Self::Narrow {
-            return Ok(distances.inside().get(at)?);
-        }
-        let word = distances.inside().get::<u32>(at)?;
-        Ok(if word == u32::MAX { u64::MAX } else { word.into() })
-    }
-
-    fn value(self, word: u64) -> f64 {
-        if self == Self::Real { f64::from_bits(word) } else { word as f64 }
-    }
-}
-
 /// Memory and kernels of searches, for any number of sources.
 #[derive(Debug)]
 pub struct Sssp {
@@ -272,12 +217,9 @@ pub fn sssp(graph: &GraphOnEngine, source: u64, options: &SsspOptions) -> Result
     Sssp::new(graph, options)?.run(source)
 }
 
-/// Factor for the default delta: the warp width (Davidson et al., 3.2: delta is the warp width times the mean weight
-/// over the mean degree).
-const DELTA_FACTOR: f64 = 32.0;
-/// Factor for CPU threads, which lose more by a relaxation in vain and less by a round. Measured: of 1, 2, 4 ... 32, it is the fastest,
-/// or nearly so, for a power law, Kronecker and uniform graphs and a lattice.
-const DELTA_FACTOR_CPU: f64 = 8.0;
+/// Factor for the width of the first range: it is this times the mean weight over the mean degree (Davidson et al., 3.2, with 32).
+/// Measured on both engines: of 2, 4, 8 ... 32, it is the fastest, or nearly so, for Kronecker and uniform graphs.
+const DELTA_FACTOR: f64 = 8.0;
 
 impl Sssp {
     /// Allocates the memory of searches.
@@ -323,11 +265,7 @@ impl Sssp {
         let id_bytes = if weighted.wide { 8 } else { 4 };
         let bits = word.bits();
         let mean_degree = graph.all_arcs() as f64 / graph.vertices.max(1) as f64;
-        let factor = match graph.engine.kind() {
-            EngineKind::Gpu => DELTA_FACTOR,
-            EngineKind::Cpu => DELTA_FACTOR_CPU,
-        };
-        let chosen = factor * weighted.mean / mean_degree;
+        let chosen = DELTA_FACTOR * weighted.mean / mean_degree;
         let delta = options.delta.unwrap_or(if chosen.is_finite() && chosen > 0.0 { chosen } else { 1.0 });
         let vertices = graph.vertices as usize;
         let device = |bytes: usize| graph.engine.allocate(Place::Device, bytes);
@@ -473,6 +411,7 @@ impl Sssp {
         p.near_items = own.sum[NEAR];
         let (mut near_items, mut far_items) = (all.sum[NEAR], 0);
         let mut total_rounds = 0;
+        let mut width = RangeWidth::new(self.delta, self.graph.engine.kind());
         // Lower bound of the distances in the far queues.
         let mut least = u64::MAX;
         loop {
@@ -506,9 +445,12 @@ impl Sssp {
             // Every queued distance below the threshold is final. The threshold moves past the least waiting distance.
             // If that vertex was lowered and settled since, the split finds the true least distance.
             let ended = self.last_word()? < p.threshold;
+            if self.options.delta.is_none() {
+                width.note(bucket.items / bucket.rounds.max(1));
+            }
             while !ended && near_items == 0 && far_items > 0 {
                 p.settled = p.threshold;
-                p.threshold = self.word.beyond(least.max(p.settled), self.delta);
+                p.threshold = self.word.beyond(least.max(p.settled), width.now);
                 (p.far, p.far_next) = (far[far_now], far[1 - far_now]);
                 p.near_next = near[near_now];
                 let (own, all) = self.step("split", *p)?;

@@ -45,7 +45,7 @@ typedef struct wb_graph_report {
 enum wb_bfs_sum {
   WB_BFS_ITEMS = 0,    // length of the next queue; of a step by hubs, the lists that might still have a seen neighbour
   WB_BFS_FOUND = 1,    // vertices found
-  WB_BFS_DEGREES = 2,  // edges of these vertices (not counted by bottom-up steps)
+  WB_BFS_DEGREES = 2,  // edges of these vertices (not counted by bottom-up steps); of a step by hubs, those around these lists
   WB_BFS_SCANNED = 3,  // edges read
   WB_BFS_HUB_HITS = 4  // vertices found without reading an edge
 };

@@ -204,7 +204,8 @@ template <class Id, class Source, class Open, class Close> WB_FN void scan_unsee
 }
 
 // Executes scan_unseen without reading an edge, by hubs alone. Returns the number of this lane's remaining vertices that reading
-// edges might find.
+// edges might find. Their lists are near to each other where neighbouring vertices have short ones: `degrees` counts the edges of the
+// stretches of 32 lists that they lie in, at most a piece for each of them.
 template <class Id, class Open, class Close>
 WB_FN uint64_t scan_hubs(const bfs_lists<Id>& g, uint64_t words, bfs_counts& counts, Open open_word, Close close_word) {
   const warp::mask_t all = warp::full();
@@ -212,6 +213,7 @@ WB_FN uint64_t scan_hubs(const bfs_lists<Id>& g, uint64_t words, bfs_counts& cou
   for (uint64_t w = warp::index(); w < words; w += warp::total()) {
     const uint32_t word = open_word(w);
     uint32_t next = word;
+    uint64_t begin = 0, end = 0, most = 0;
     for (uint32_t shift = 0; shift < 32 && word != ~0u; shift += warp::width) {
       const uint64_t v = w * 32 + shift + warp::lane();
       Id from = 0;
@@ -222,11 +224,20 @@ WB_FN uint64_t scan_hubs(const bfs_lists<Id>& g, uint64_t words, bfs_counts& cou
         ++counts.found;
         ++counts.hub_hits;
       }
-      uint64_t first, last;
-      left += candidate && !hit && g.rest_of(v, first, last);
+      uint64_t first = 0, last = 0;
+      const bool is_left = candidate && !hit && g.rest_of(v, first, last);
+      left += is_left;
+      if (const warp::mask_t lefts = warp::ballot(all, is_left)) {
+        if (most == 0) begin = warp::shuffle(all, first, warp::first(lefts));
+        end = warp::shuffle(all, last, warp::last(lefts));
+        most += warp::count(lefts) * piece_edges;
+      }
       next |= warp::ballot(all, hit) << shift;
     }
-    if (warp::lane() == 0) close_word(w, word, next);
+    if (warp::lane() == 0) {
+      counts.degrees += end - begin < most ? end - begin : most;
+      close_word(w, word, next);
+    }
   }
   return left;
 }

@@ -120,6 +120,28 @@ template <class Weight> std::vector<uint64_t> dijkstra(const sample& g, uint64_t
   return distance;
 }
 
+// The sums of a step by hubs: the lists that it leaves, and the edges of the stretches of 32 lists that these lie in.
+struct left_by_hubs {
+  uint64_t lists = 0, edges = 0;
+
+  left_by_hubs(const sample& g, const std::vector<uint32_t>& seen) {
+    const auto is_seen = [&](uint64_t v) { return seen[v / 32] >> v % 32 & 1; };
+    for (uint64_t base = 0; base < g.vertices; base += 32) {
+      uint64_t here = 0, first = 0, last = 0;
+      for (uint64_t v = base; v < base + 32 && v < g.vertices; ++v) {
+        const uint64_t degree = g.offset[v + 1] - g.offset[v];
+        bool found = is_seen(v) || degree <= WB_GRAPH_HUBS;
+        for (uint32_t hub : g.hubs[v].id) found |= hub != ~0u && is_seen(hub);
+        if (found) continue;
+        if (!here++) first = g.offset[v];
+        last = g.offset[v + 1];
+      }
+      lists += here;
+      edges += std::min(last - first, here * piece_edges);
+    }
+  }
+};
+
 // Searches the graph. `plan` has a bit for each level: bottom-up or not.
 void search(sample& g, uint64_t source, uint32_t plan) {
   std::vector<uint32_t> seen[2], depth(g.vertices), parent(g.vertices), bitmap(g.isolated.size());
@@ -140,7 +162,9 @@ void search(sample& g, uint64_t source, uint32_t plan) {
       uint64_t by_hubs = 0;
       if (p.level % 2) {
         // Hubs first, the rest from the lists.
+        const left_by_hubs expected(g, seen[now]);
         model::run(warps, [&] { wb_bfs_by_hubs_u32(p); });
+        CHECK(g.report.sum[WB_BFS_ITEMS] == expected.lists && g.report.sum[WB_BFS_DEGREES] == expected.edges);
         by_hubs = g.report.sum[WB_BFS_FOUND];
         p.open = p.seen_next;
       }

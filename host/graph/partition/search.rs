@@ -155,6 +155,7 @@ impl PartitionedBfs {
                 connected: whole.connected,
                 inward: inward(part).is_some(),
                 pages: all_pages(world, part)?,
+                by_degree: part.order.is_some(),
             },
             steps: Launches::new(world, part, edges.source())?,
             launcher: Launcher::across(part, "wb_partition_")?,
