@@ -1,7 +1,7 @@
 //! Engines for tests: CPU threads, or GPUs if `WARPBELL_TEST_ENGINE` is `gpu`; or a GPU that is not there.
 
 use super::gpu::GpuEngine;
-use super::{Args, Backend, Engine, EngineError, Grid, Image, Run, Stream};
+use super::{Args, Backend, Engine, EngineError, Grid, Image, Operations, Outcome, Run, Stream};
 use crate::cuda::{DeviceInfo, fake};
 use crate::processors;
 
@@ -35,6 +35,17 @@ pub(crate) fn fake_gpu(images: &[Image]) -> Result<(&'static fake::Gpu, Engine),
 pub(crate) fn start(engine: &Engine, kernel: &str, grid: Grid, args: Args) -> Result<Run, EngineError> {
     // SAFETY: tests pass arguments of the kernel's types, and memory by reference.
     unsafe { engine.launch(kernel, grid, args) }
+}
+
+/// Waits for the end of a run that was told to stop. No operation has failed but those that waited for room in a queue, as
+/// where one thread uses one queue alone.
+///
+/// # Panics
+/// If another operation has failed, or the run has.
+pub(crate) fn finish_stopped(run: Run) {
+    let Err(e) = run.finish() else { return };
+    let waits = e.operations();
+    assert!(!waits.is_empty() && waits.iter().all(|wait| wait.outcome == Outcome::Stopped), "{e:?}");
 }
 
 /// Launches one of the crate's kernels on a stream.
