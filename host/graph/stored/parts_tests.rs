@@ -146,12 +146,14 @@ fn arrays(volume: &Volume) -> Vec<(String, Vec<u8>)> {
 fn parts_sorted_in_files_are_those_of_memory_and_make_up_the_graph() {
     let folder = tempfile::tempdir().unwrap();
     let input: Input = "kron:14".parse().unwrap();
+    // Each thread needs a part of the memory.
+    let threads = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
     for directed in [false, true] {
         let options = options(directed).weights(WeightMode::RandomIntegers);
         let csr = input.load(&options).unwrap().csr;
         let in_memory = GraphInParts::import(name(), &input, &options, 3).unwrap();
         let small = options.memory(Some(4 << 20)).temp_dir(Some(folder.path()));
-        let in_files = GraphInParts::import(name(), &input, &small, 3).unwrap();
+        let in_files = threads.install(|| GraphInParts::import(name(), &input, &small, 3)).unwrap();
         assert!(in_files.is_in_files() && !in_memory.is_in_files());
         let engine = testing::cpu();
         let mut arcs = Vec::new();
