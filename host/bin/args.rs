@@ -19,6 +19,7 @@ use crate::volume::VolumeCommand;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 use warpbell::doctor::Require;
 use warpbell::nvme::RetryBudget;
@@ -59,6 +60,11 @@ pub enum Command {
     /// operations
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Compare two reports, of warpbell or of other programs that measure; exit code 1 if a figure is worse
+    #[command(
+        after_help = "Examples:\n  warpbell compare before.json after.json\n  warpbell compare before/ after/ --tolerance 3%\n  warpbell compare fio.json warpbell.json"
+    )]
+    Compare(CompareArgs),
     /// Start a program as the ranks of a world on this host
     #[command(after_help = "Example:\n  warpbell run -n 4 -- warpbell bench shmem put_bw")]
     Run(RunArgs),
@@ -93,6 +99,43 @@ pub enum Command {
     /// Write a man page for each command
     #[command(after_help = "Example:\n  warpbell man /usr/local/share/man/man1")]
     Man(ManArgs),
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct CompareArgs {
+    /// Report to compare with: a file, files with commas between them, or a folder of reports of one measurement
+    #[arg(value_name = "A")]
+    pub a: String,
+    /// Report that is compared, likewise
+    #[arg(value_name = "B")]
+    pub b: String,
+    /// Difference that counts as none, as in 5%
+    #[arg(long, value_name = "SHARE", default_value = "5%")]
+    pub tolerance: Tolerance,
+    /// Compare a row of A with a row of B that has another name
+    #[arg(long = "row", value_name = "ROW=ROW")]
+    pub rows: Vec<String>,
+    /// Write a line for each figure, with commas, to this file or to standard output with -
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<OutputFile>,
+    #[command(flatten)]
+    pub report: ReportArgs,
+}
+
+/// A difference, as a share: 5% is 0.05.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tolerance(pub f64);
+
+impl FromStr for Tolerance {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let percent = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+        match percent.filter(|p| (0.0..=1000.0).contains(p)) {
+            Some(percent) => Ok(Self(percent / 100.0)),
+            None => Err(format!("`{text}` is no difference: write a percentage, as in 5%")),
+        }
+    }
 }
 
 const COMPLETIONS_EXAMPLES: &str = "Examples:

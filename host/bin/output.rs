@@ -132,7 +132,7 @@ impl Text {
 
 /// Number in `schema` of each JSON document. It increases by one when a key changes its meaning or is removed. Names of
 /// keys end with their units: `_bytes`, `_ns`, `_per_s`.
-const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 1;
 
 /// JSON document: the name of the command that wrote it, and the command's report.
 #[derive(Serialize)]

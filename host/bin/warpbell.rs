@@ -5,6 +5,7 @@ mod agreement;
 mod args;
 mod bench;
 mod command_line;
+mod compare;
 mod device;
 mod doctor;
 mod engine;
@@ -99,6 +100,7 @@ fn run(command: Command, words: usize, timeout: Option<Duration>, interrupt: &In
     match command {
         Command::Graph(command) => graph::run(command, interrupt),
         Command::Bench(command) => bench::run(command, interrupt),
+        Command::Compare(args) => compare::run(&args),
         Command::Nvme(command) => nvme::run(command, interrupt),
         Command::Volume(command) => volume::run(command, interrupt),
         Command::Table(command) => table::run(command, interrupt),

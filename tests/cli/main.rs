@@ -5,6 +5,7 @@ mod accept;
 mod bench;
 #[path = "../children/mod.rs"]
 mod children;
+mod compare;
 mod cufile;
 mod destroyed;
 mod doctor;

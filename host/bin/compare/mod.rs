@@ -1,0 +1,258 @@
+//! Runs `warpbell compare`: two reports, or two sets of reports of one measurement each, row by row.
+
+mod figure;
+mod fio;
+mod gdsio;
+mod nccl;
+mod nvbandwidth;
+mod perftest;
+mod read;
+mod verdict;
+mod warpbell;
+
+use crate::args::CompareArgs;
+use crate::output::{self, Failure, Text, written};
+use ::warpbell::destination::Destination;
+use ::warpbell::units::{counted, decimal_rate, si, three_digits};
+use figure::{Figure, Subject, Unit};
+use read::Source;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use verdict::{Comparison, Pair, Verdict};
+
+/// A set of reports of one measurement.
+#[derive(Clone, Debug, Serialize)]
+struct Side {
+    reports: Vec<PathBuf>,
+    tool: String,
+    subject: Subject,
+    device: Option<String>,
+    #[serde(skip)]
+    settings: Vec<(String, String)>,
+    #[serde(skip)]
+    figures: Vec<Figure>,
+}
+
+/// Report of the command.
+#[derive(Serialize)]
+struct Compared<'a> {
+    a: &'a Side,
+    b: &'a Side,
+    /// Largest difference that counts as none, as a share.
+    tolerance: f64,
+    notes: &'a [String],
+    #[serde(flatten)]
+    comparison: &'a Comparison,
+}
+
+/// Compares two sets of reports, and prints a row for each figure.
+///
+/// # Errors
+/// [`Failure::Error`] if a report cannot be read, nothing is in both, or a figure is worse.
+pub fn run(args: &CompareArgs) -> Result<(), Failure> {
+    let csv = args.csv.as_deref().map(Destination::open).transpose()?;
+    let text = match &csv {
+        Some(csv) if csv.is_standard_output() => Text::none(),
+        _ => Text::beside(&args.report)?,
+    };
+    let a = side(&args.a)?;
+    let mut b = side(&args.b)?;
+    rename(&mut b.figures, &args.rows, &a.figures)?;
+    let comparison = Comparison::of(&a.figures, &b.figures, args.tolerance.0);
+    if comparison.pairs.is_empty() {
+        return Err(nothing_in_both(&a, &b));
+    }
+    let notes = notes(&a, &b);
+    for (name, side) in [("A", &a), ("B", &b)] {
+        text.line(format_args!("# {name}  {side}"))?;
+    }
+    notes.iter().try_for_each(|note| text.line(format_args!("# {note}")))?;
+    table(&comparison.pairs).iter().try_for_each(|line| text.line(format_args!("{line}")))?;
+    for (name, only) in [("A", &comparison.only_a), ("B", &comparison.only_b)] {
+        only.iter().try_for_each(|row| text.line(format_args!("# only in {name}: {row}")))?;
+    }
+    if let Some(to) = csv {
+        written(to.write(|out| {
+            std::io::Write::write_all(out, lines_of_csv(&comparison.pairs).as_bytes()).map_err(Into::into)
+        }))?;
+    }
+    if let Some(path) = &args.report.json {
+        let tolerance = args.tolerance.0;
+        output::write_json(
+            "compare",
+            &Compared { a: &a, b: &b, tolerance, notes: &notes, comparison: &comparison },
+            path,
+        )?;
+    }
+    conclude(&comparison, &text)
+}
+
+impl std::fmt::Display for Side {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}  {}", self.tool, self.subject)?;
+        if let Some(device) = &self.device {
+            write!(f, " {device}")?;
+        }
+        write!(f, "  {}", counted(self.reports.len(), "report", "reports"))
+    }
+}
+
+/// Returns the files that an argument names: itself, those of a folder, or those between its commas.
+fn files(argument: &str) -> Result<Vec<PathBuf>, Failure> {
+    let path = Path::new(argument);
+    if path.is_dir() {
+        let entries = path.read_dir().map_err(|e| Failure::about(path.display(), e))?;
+        let mut files: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).filter(|p| p.is_file()).collect();
+        files.sort();
+        if files.is_empty() {
+            return Err(Failure::Error(format!("{argument} is a folder without files; name one with reports")));
+        }
+        return Ok(files);
+    }
+    if path.exists() {
+        return Ok(vec![path.to_owned()]);
+    }
+    Ok(argument.split(',').map(PathBuf::from).collect())
+}
+
+fn side(argument: &str) -> Result<Side, Failure> {
+    let reports = files(argument)?;
+    let mut all = reports.iter().map(|path| read::read(path));
+    let first = all.next().transpose()?;
+    let Some(Source { tool, subject, device, settings, mut figures }) = first else { unreachable!("a file is named") };
+    for (source, path) in all.zip(&reports[1..]) {
+        let source = source?;
+        if source.tool != tool || source.subject != subject {
+            return Err(Failure::Error(format!(
+                "{} is a report of {}, and {} one of {tool}; reports of one side are of one program and one command",
+                path.display(),
+                source.tool,
+                reports[0].display()
+            )));
+        }
+        for figure in source.figures {
+            match figures.iter_mut().find(|f| f.row == figure.row && f.metric == figure.metric && f.unit == figure.unit)
+            {
+                Some(known) => known.samples.extend(figure.samples),
+                None => figures.push(figure),
+            }
+        }
+    }
+    Ok(Side { reports, tool, subject, device, settings, figures })
+}
+
+/// Gives rows of the second side the names of the first.
+fn rename(figures: &mut [Figure], rows: &[String], of: &[Figure]) -> Result<(), Failure> {
+    for pair in rows {
+        let Some((a, b)) = pair.split_once('=') else {
+            return Err(Failure::Usage(format!("--row {pair}: write the row of A, =, and the row of B")));
+        };
+        let mut found = figures.iter_mut().filter(|f| f.row == b).peekable();
+        if found.peek().is_none() || !of.iter().any(|f| f.row == a) {
+            let (which, row) = if of.iter().any(|f| f.row == a) { ("B", b) } else { ("A", a) };
+            return Err(Failure::Error(format!(
+                "--row {pair}: {which} has no row `{row}`; leave the option out to see the rows"
+            )));
+        }
+        found.for_each(|figure| a.clone_into(&mut figure.row));
+    }
+    Ok(())
+}
+
+fn nothing_in_both(a: &Side, b: &Side) -> Failure {
+    let rows = |side: &Side| {
+        let mut rows: Vec<String> = side.figures.iter().map(|f| format!("`{}`", f.row)).collect();
+        rows.dedup();
+        let rest = rows.len().saturating_sub(5);
+        rows.truncate(5);
+        if rest > 0 { format!("{} and {rest} more", rows.join(", ")) } else { rows.join(", ") }
+    };
+    Failure::Error(format!(
+        "no row is in both: A has {}, B has {}; join two rows by --row 'ROW OF A=ROW OF B', or compare reports of the same measurement",
+        rows(a),
+        rows(b)
+    ))
+}
+
+/// Returns what makes a comparison weaker than it looks.
+fn notes(a: &Side, b: &Side) -> Vec<String> {
+    let mut notes = Vec::new();
+    if a.subject != b.subject {
+        notes.push(format!("A: {}, B: {}; a ratio of two programs is one of the same device", a.subject, b.subject));
+    }
+    for (name, of_a) in &a.settings {
+        if let Some((_, of_b)) = b.settings.iter().find(|(other, of_b)| other == name && of_b != of_a) {
+            notes.push(format!("{name} differs: {of_a} and {of_b}"));
+        }
+    }
+    notes
+}
+
+fn value(unit: Unit, value: f64) -> String {
+    match unit {
+        Unit::BytesPerS => decimal_rate(value),
+        Unit::PerS => format!("{}/s", si(value)),
+        Unit::Ns if value < 1e3 => format!("{} ns", three_digits(value)),
+        Unit::Ns if value < 1e6 => format!("{} us", three_digits(value / 1e3)),
+        Unit::Ns if value < 1e9 => format!("{} ms", three_digits(value / 1e6)),
+        Unit::Ns => format!("{} s", three_digits(value / 1e9)),
+    }
+}
+
+fn table(pairs: &[Pair]) -> Vec<String> {
+    let noise = |pair: &Pair| pair.noise.map_or_else(|| "-".to_owned(), |n| format!("{:.1} %", 100.0 * n));
+    let head = ["row", "metric", "A", "B", "B/A", "noise", ""].map(str::to_owned);
+    let rows: Vec<[String; 7]> = std::iter::once(head)
+        .chain(pairs.iter().map(|pair| {
+            [
+                pair.row.clone(),
+                pair.metric.clone(),
+                value(pair.unit, pair.a),
+                value(pair.unit, pair.b),
+                format!("{:.3}", pair.ratio),
+                noise(pair),
+                pair.verdict.word().to_owned(),
+            ]
+        }))
+        .collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..7).map(width).collect();
+    let line = |row: &[String; 7]| {
+        let cells = row.iter().zip(&widths).enumerate().map(|(i, (cell, &width))| {
+            if (2..6).contains(&i) { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+        });
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+fn lines_of_csv(pairs: &[Pair]) -> String {
+    let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
+    let lines = pairs.iter().map(|pair| {
+        let noise = pair.noise.map_or_else(String::new, |n| n.to_string());
+        let (row, metric) = (quoted(&pair.row), quoted(&pair.metric));
+        let unit = pair.unit;
+        format!(
+            "{row},{metric},{unit},{},{},{},{noise},{}\n",
+            pair.a,
+            pair.b,
+            pair.ratio,
+            pair.verdict.word().to_lowercase()
+        )
+    });
+    std::iter::once("row,metric,unit,a,b,ratio,noise,verdict\n".to_owned()).chain(lines).collect()
+}
+
+/// Prints the counts.
+fn conclude(comparison: &Comparison, text: &Text) -> Result<(), Failure> {
+    let all = counted(comparison.pairs.len(), "figure", "figures");
+    let count = |verdict| comparison.count(verdict);
+    let unclear = match count(Verdict::Unclear) {
+        0 => String::new(),
+        n => format!("; {n} unclear: measure more often, by --runs or by more reports"),
+    };
+    if count(Verdict::Worse) > 0 {
+        return Err(Failure::Error(format!("{} of {all} worse than before{unclear}", count(Verdict::Worse))));
+    }
+    text.line(format_args!("{all}: none worse, {} better{unclear}", count(Verdict::Better)))
+}
