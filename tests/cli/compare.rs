@@ -45,7 +45,7 @@ fn reports_of_a_folder_are_measurements_of_one_figure() {
     let both = out.path().join("both.json");
     let csv = succeeds(&["compare", name(folder.path()), name(&files[0]), "--tolerance", "1000%", "--csv", "-"]);
     let lines: Vec<&str> = csv.lines().collect();
-    assert_eq!(lines[0], "row,metric,unit,a,b,ratio,noise,verdict");
+    assert_eq!(lines[0], "row,metric,unit,a,b,ratio,noise,outcome");
     assert!(lines[1].starts_with("\"1 queues, depth") && lines[1].ends_with(",same"), "{csv}");
     let list = files.iter().map(|file| name(file)).collect::<Vec<_>>().join(",");
     succeeds(&["compare", &list, name(&files[0]), "--tolerance", "1000%", "--json", name(&both)]);

@@ -30,7 +30,7 @@ impl fmt::Display for Unit {
     }
 }
 
-/// What the figures of a report are figures of.
+/// Subject of the figures of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Subject {
@@ -55,7 +55,7 @@ impl fmt::Display for Subject {
 /// A figure, measured once or several times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// What was measured: the operation and the settings that tell it from others, as in `read, 4096 bytes, depth 32`.
+    /// Operation that was measured and the settings that tell it from others, as in `read, 4096 bytes, depth 32`.
     pub row: String,
     /// Name of the value, as in `iops` or `latency p99`.
     pub metric: String,
@@ -75,7 +75,7 @@ impl Figure {
 pub enum Samples {
     /// Each of them.
     Values(Vec<f64>),
-    /// What a report has kept of so many of them.
+    /// Spread of so many of them, where a report has kept no more.
     Spread { min: f64, median: f64, max: f64, count: u64 },
     /// Their mean, and their standard deviation as a share of it.
     Mean { mean: f64, deviation: f64, count: u64 },

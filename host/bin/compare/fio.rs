@@ -2,7 +2,7 @@
 //! nanoseconds.
 
 use super::figure::{Figure, Samples, Subject, Unit};
-use super::read::{Source, number, text};
+use super::source::{Source, number, text};
 use serde_json::Value;
 
 /// Percentiles that are compared, as fio names them, and their metrics.

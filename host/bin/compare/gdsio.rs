@@ -2,7 +2,7 @@
 //! 1024(KiB) Throughput: 6.52 GiB/sec, Avg_Latency: 1197.37 usecs ops: ...`. A line may break before `Throughput`.
 
 use super::figure::{Figure, Samples, Subject, Unit};
-use super::read::Source;
+use super::source::Source;
 
 /// First word of a run.
 const BEGIN: &str = "IoType:";

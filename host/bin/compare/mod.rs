@@ -1,5 +1,6 @@
 //! Runs `warpbell compare`: two reports, or two sets of reports of one measurement each, row by row.
 
+mod comparison;
 mod figure;
 mod fio;
 mod gdsio;
@@ -7,18 +8,18 @@ mod nccl;
 mod nvbandwidth;
 mod perftest;
 mod read;
-mod verdict;
+mod source;
 mod warpbell;
 
 use crate::args::CompareArgs;
 use crate::output::{self, Failure, Text, written};
 use ::warpbell::destination::Destination;
 use ::warpbell::units::{counted, decimal_rate, si, three_digits};
+use comparison::{Comparison, Outcome, Pair};
 use figure::{Figure, Subject, Unit};
-use read::Source;
 use serde::Serialize;
+use source::Source;
 use std::path::{Path, PathBuf};
-use verdict::{Comparison, Pair, Verdict};
 
 /// A set of reports of one measurement.
 #[derive(Clone, Debug, Serialize)]
@@ -72,9 +73,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
         only.iter().try_for_each(|row| text.line(format_args!("# only in {name}: {row}")))?;
     }
     if let Some(to) = csv {
-        written(to.write(|out| {
-            std::io::Write::write_all(out, lines_of_csv(&comparison.pairs).as_bytes()).map_err(Into::into)
-        }))?;
+        written(to.write(|out| out.write_all(lines_of_csv(&comparison.pairs).as_bytes())))?;
     }
     if let Some(path) = &args.report.json {
         let tolerance = args.tolerance.0;
@@ -211,7 +210,7 @@ fn table(pairs: &[Pair]) -> Vec<String> {
                 value(pair.unit, pair.b),
                 format!("{:.3}", pair.ratio),
                 noise(pair),
-                pair.verdict.word().to_owned(),
+                pair.outcome.word().to_owned(),
             ]
         }))
         .collect();
@@ -237,22 +236,22 @@ fn lines_of_csv(pairs: &[Pair]) -> String {
             pair.a,
             pair.b,
             pair.ratio,
-            pair.verdict.word().to_lowercase()
+            pair.outcome.word().to_lowercase()
         )
     });
-    std::iter::once("row,metric,unit,a,b,ratio,noise,verdict\n".to_owned()).chain(lines).collect()
+    std::iter::once("row,metric,unit,a,b,ratio,noise,outcome\n".to_owned()).chain(lines).collect()
 }
 
 /// Prints the counts.
 fn conclude(comparison: &Comparison, text: &Text) -> Result<(), Failure> {
     let all = counted(comparison.pairs.len(), "figure", "figures");
-    let count = |verdict| comparison.count(verdict);
-    let unclear = match count(Verdict::Unclear) {
+    let count = |outcome| comparison.count(outcome);
+    let unclear = match count(Outcome::Unclear) {
         0 => String::new(),
         n => format!("; {n} unclear: measure more often, by --runs or by more reports"),
     };
-    if count(Verdict::Worse) > 0 {
-        return Err(Failure::Error(format!("{} of {all} worse than before{unclear}", count(Verdict::Worse))));
+    if count(Outcome::Worse) > 0 {
+        return Err(Failure::Error(format!("{} of {all} worse than before{unclear}", count(Outcome::Worse))));
     }
-    text.line(format_args!("{all}: none worse, {} better{unclear}", count(Verdict::Better)))
+    text.line(format_args!("{all}: none worse, {} better{unclear}", count(Outcome::Better)))
 }

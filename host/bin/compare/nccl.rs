@@ -1,7 +1,7 @@
 //! Figures of nccl-tests (`-J FILE`): rates in GB/s of 10^9 bytes, times in microseconds.
 
 use super::figure::{Figure, Samples, Subject, Unit};
-use super::read::{Source, as_number, number, text};
+use super::source::{Source, as_number, number, text};
 use serde_json::Value;
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! Figures of nvbandwidth (`-j`): rates in GB/s of 10^9 bytes, latencies in nanoseconds.
 
 use super::figure::{Figure, Subject, Unit};
-use super::read::{Source, as_number, text};
+use super::source::{Source, as_number, text};
 use serde_json::Value;
 
 /// Reads the report of all its test cases.

@@ -2,7 +2,7 @@
 //! Gbit/s with `--report_gbits`; the report does not say which, but the message rate does.
 
 use super::figure::{Figure, Samples, Subject, Unit};
-use super::read::{Source, number, text};
+use super::source::{Source, number, text};
 use serde_json::Value;
 
 /// Returns true if a document is a report of perftest.

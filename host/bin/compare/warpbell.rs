@@ -1,7 +1,7 @@
 //! Figures of this program's own reports. Their keys end with units, so all results are read by one rule.
 
 use super::figure::{Figure, Samples, Subject, Unit};
-use super::read::{Source, number, text};
+use super::source::{Source, number, text};
 use serde_json::Value;
 
 /// Keys that tell one row from another, in the order in which a row names them.
@@ -118,7 +118,8 @@ impl Walk {
                 let repeated = all.contains_key("runs");
                 for (key, value) in all {
                     // Of the runs, each value is there.
-                    if !NO_FIGURES.contains(&key.as_str()) && !(repeated && spread(value).is_some()) {
+                    let is_kept_of_runs = repeated && spread(value).is_some();
+                    if !is_kept_of_runs && !NO_FIGURES.contains(&key.as_str()) {
                         self.entry(key, value, &labels, prefix);
                     }
                 }

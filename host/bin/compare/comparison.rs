@@ -3,10 +3,10 @@
 use super::figure::{Figure, Samples, Unit};
 use serde::Serialize;
 
-/// How a figure differs from the one it is compared with.
+/// Difference of a figure from the one it is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum Outcome {
     /// Within the tolerance.
     Same,
     /// Better by more than tolerance and noise.
@@ -17,7 +17,7 @@ pub enum Verdict {
     Unclear,
 }
 
-impl Verdict {
+impl Outcome {
     pub fn word(self) -> &'static str {
         match self {
             Self::Same => "same",
@@ -44,7 +44,7 @@ pub struct Pair {
     pub noise: Option<f64>,
     /// Measurements in each report.
     pub measurements: [u64; 2],
-    pub verdict: Verdict,
+    pub outcome: Outcome,
 }
 
 /// All figures of two reports.
@@ -71,8 +71,8 @@ impl Comparison {
         Self { pairs: pairs.collect(), only_a: without(a, b), only_b: without(b, a) }
     }
 
-    pub fn count(&self, verdict: Verdict) -> usize {
-        self.pairs.iter().filter(|pair| pair.verdict == verdict).count()
+    pub fn count(&self, outcome: Outcome) -> usize {
+        self.pairs.iter().filter(|pair| pair.outcome == outcome).count()
     }
 }
 
@@ -90,14 +90,14 @@ fn pair(x: &Figure, y: &Figure, tolerance: f64) -> Option<Pair> {
     let noise = noise(&x.samples, &y.samples);
     let gain = if x.unit.grows() { ratio } else { ratio.recip() };
     let beyond = |limit: f64| gain > 1.0 + limit || gain < 1.0 / (1.0 + limit);
-    let verdict = if !beyond(tolerance) {
-        Verdict::Same
+    let outcome = if !beyond(tolerance) {
+        Outcome::Same
     } else if !beyond(noise.unwrap_or(0.0)) {
-        Verdict::Unclear
+        Outcome::Unclear
     } else if gain > 1.0 {
-        Verdict::Better
+        Outcome::Better
     } else {
-        Verdict::Worse
+        Outcome::Worse
     };
     Some(Pair {
         row: x.row.clone(),
@@ -108,7 +108,7 @@ fn pair(x: &Figure, y: &Figure, tolerance: f64) -> Option<Pair> {
         ratio,
         noise,
         measurements: [x.samples.count(), y.samples.count()],
-        verdict,
+        outcome,
     })
 }
 
@@ -131,28 +131,28 @@ mod tests {
         Figure { row: "read".into(), metric: "m".into(), unit, samples: Samples::Values(values.to_vec()) }
     }
 
-    fn verdict(unit: Unit, a: &[f64], b: &[f64]) -> Verdict {
-        Comparison::of(&[figure(unit, a)], &[figure(unit, b)], 0.05).pairs[0].verdict
+    fn outcome(unit: Unit, a: &[f64], b: &[f64]) -> Outcome {
+        Comparison::of(&[figure(unit, a)], &[figure(unit, b)], 0.05).pairs[0].outcome
     }
 
     #[test]
     fn rates_grow_and_times_shrink() {
-        assert_eq!(verdict(Unit::PerS, &[100.0], &[104.0]), Verdict::Same);
-        assert_eq!(verdict(Unit::PerS, &[100.0], &[94.0]), Verdict::Worse);
-        assert_eq!(verdict(Unit::PerS, &[100.0], &[106.0]), Verdict::Better);
-        assert_eq!(verdict(Unit::Ns, &[100.0], &[94.0]), Verdict::Better);
-        assert_eq!(verdict(Unit::Ns, &[100.0], &[106.0]), Verdict::Worse);
-        assert_eq!(verdict(Unit::Ns, &[100.0], &[0.0]), Verdict::Better);
-        assert_eq!(verdict(Unit::PerS, &[100.0], &[0.0]), Verdict::Worse);
-        assert_eq!(verdict(Unit::PerS, &[0.0], &[5.0]), Verdict::Better);
+        assert_eq!(outcome(Unit::PerS, &[100.0], &[104.0]), Outcome::Same);
+        assert_eq!(outcome(Unit::PerS, &[100.0], &[94.0]), Outcome::Worse);
+        assert_eq!(outcome(Unit::PerS, &[100.0], &[106.0]), Outcome::Better);
+        assert_eq!(outcome(Unit::Ns, &[100.0], &[94.0]), Outcome::Better);
+        assert_eq!(outcome(Unit::Ns, &[100.0], &[106.0]), Outcome::Worse);
+        assert_eq!(outcome(Unit::Ns, &[100.0], &[0.0]), Outcome::Better);
+        assert_eq!(outcome(Unit::PerS, &[100.0], &[0.0]), Outcome::Worse);
+        assert_eq!(outcome(Unit::PerS, &[0.0], &[5.0]), Outcome::Better);
     }
 
     #[test]
     fn noise_makes_a_difference_unclear_until_repetitions_clear_it() {
         let (a, b) = ([80.0, 100.0, 120.0], [70.0, 90.0, 110.0]);
-        assert_eq!(verdict(Unit::PerS, &a, &b), Verdict::Unclear);
-        assert_eq!(verdict(Unit::PerS, &a.repeat(40), &b.repeat(40)), Verdict::Worse);
-        assert_eq!(verdict(Unit::PerS, &a, &[89.0]), Verdict::Unclear, "one run is as noisy as the others");
+        assert_eq!(outcome(Unit::PerS, &a, &b), Outcome::Unclear);
+        assert_eq!(outcome(Unit::PerS, &a.repeat(40), &b.repeat(40)), Outcome::Worse);
+        assert_eq!(outcome(Unit::PerS, &a, &[89.0]), Outcome::Unclear, "one run is as noisy as the others");
     }
 
     #[test]
@@ -173,13 +173,13 @@ mod tests {
             a in prop::collection::vec(1.0f64..1e9, 1..6), b in prop::collection::vec(1.0f64..1e9, 1..6), rate: bool,
         ) {
             let unit = if rate { Unit::PerS } else { Unit::Ns };
-            let opposite = match verdict(unit, &a, &b) {
-                Verdict::Better => Verdict::Worse,
-                Verdict::Worse => Verdict::Better,
+            let opposite = match outcome(unit, &a, &b) {
+                Outcome::Better => Outcome::Worse,
+                Outcome::Worse => Outcome::Better,
                 other => other,
             };
-            prop_assert_eq!(verdict(unit, &b, &a), opposite);
-            prop_assert_eq!(verdict(unit, &a, &a), Verdict::Same);
+            prop_assert_eq!(outcome(unit, &b, &a), opposite);
+            prop_assert_eq!(outcome(unit, &a, &a), Outcome::Same);
         }
     }
 }
