@@ -142,13 +142,13 @@ fn a_command_that_waits_for_a_device_ends_in_order() {
     all.push(vec!["graph", "bfs", "kron:8", "--device", "soft:mem,latency=3600s"]);
     for command in all {
         // A deadline beyond the end of the test: only the stop ends the wait.
-        // A busy machine may need more than the five seconds that an orderly end may take.
-        let mut ends = (0..3).map(|_| expires(&[&command[..], &["--deadline", "3600s"]].concat(), "300ms"));
-        let is_orderly = |message: String| {
-            mentions(&message, &["error: not done after 300ms (--timeout), while "]);
-            !message.contains("took longer")
+        // A busy machine may need more time until the command waits, and more than the five seconds that an orderly end may take.
+        let is_orderly = |timeout: &&str| {
+            let message = expires(&[&command[..], &["--deadline", "3600s"]].concat(), timeout);
+            mentions(&message, &[&format!("error: not done after {timeout} (--timeout)")]);
+            message.contains(" (--timeout), while ") && !message.contains("took longer")
         };
-        assert!(ends.any(is_orderly), "{command:?}");
+        assert!(["300ms", "3s", "20s"].iter().any(is_orderly), "{command:?}");
     }
     assert!(!out.exists());
     succeeds(&image.args(&["verify", "g"], &[]));
