@@ -105,10 +105,10 @@ pub enum Command {
 pub struct CompareArgs {
     /// Report to compare with: a file, files with commas between them, or a folder of reports of one measurement
     #[arg(value_name = "A")]
-    pub a: String,
+    pub a: OsString,
     /// Report that is compared, likewise
     #[arg(value_name = "B")]
-    pub b: String,
+    pub b: OsString,
     /// Difference that counts as none, as in 5%
     #[arg(long, value_name = "SHARE", default_value = "5%")]
     pub tolerance: Tolerance,

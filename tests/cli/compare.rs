@@ -36,6 +36,8 @@ fn a_worse_figure_is_an_error_and_a_better_one_is_none() {
     mentions(&fails(&["compare", name(report), name(&slow)]), &["1 of 1 figure worse"]);
     mentions(&succeeds(&["compare", name(report), name(&fast)]), &["1.200", "1 better"]);
     mentions(&succeeds(&["compare", name(report), name(&slow), "--tolerance", "20%"]), &["0.900", "same"]);
+    let replaced = ["compare", name(report), name(&slow), "--json", name(report)];
+    mentions(&stderr(&warpbell(&replaced)), &["would replace a file that the command uses"]);
 }
 
 #[test]
@@ -53,6 +55,10 @@ fn reports_of_a_folder_are_measurements_of_one_figure() {
     assert_eq!(report["a"]["reports"].as_array().unwrap().len(), 3);
     assert_eq!(report["pairs"][0]["measurements"], serde_json::json!([3, 1]));
     assert!(report["pairs"][0]["noise"].as_f64().unwrap() > 0.0);
+    let before = std::fs::read(&files[1]).unwrap();
+    let replaced = warpbell(&["compare", &list, name(&files[0]), "--tolerance", "1000%", "--csv", name(&files[1])]);
+    mentions(&stderr(&replaced), &["would replace the report"]);
+    assert_eq!(std::fs::read(&files[1]).unwrap(), before);
 }
 
 #[test]

@@ -14,11 +14,14 @@ mod warpbell;
 use crate::args::CompareArgs;
 use crate::output::{self, Failure, Text, written};
 use ::warpbell::destination::Destination;
+use ::warpbell::file_identity::FileIdentity;
 use ::warpbell::units::{counted, decimal_rate, si, three_digits};
 use comparison::{Comparison, Outcome, Pair};
 use figure::{Figure, Subject, Unit};
 use serde::Serialize;
 use source::Source;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 /// A set of reports of one measurement.
@@ -58,6 +61,9 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     };
     let a = side(&args.a)?;
     let mut b = side(&args.b)?;
+    for output in [args.csv.as_deref(), args.report.json.as_deref()].into_iter().flatten() {
+        is_no_report(output, a.reports.iter().chain(&b.reports))?;
+    }
     rename(&mut b.figures, &args.rows, &a.figures)?;
     let comparison = Comparison::of(&a.figures, &b.figures, args.tolerance.0);
     if comparison.pairs.is_empty() {
@@ -97,24 +103,24 @@ impl std::fmt::Display for Side {
 }
 
 /// Returns the files that an argument names: itself, those of a folder, or those between its commas.
-fn files(argument: &str) -> Result<Vec<PathBuf>, Failure> {
+fn files(argument: &OsStr) -> Result<Vec<PathBuf>, Failure> {
     let path = Path::new(argument);
     if path.is_dir() {
         let entries = path.read_dir().map_err(|e| Failure::about(path.display(), e))?;
         let mut files: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).filter(|p| p.is_file()).collect();
         files.sort();
         if files.is_empty() {
-            return Err(Failure::Error(format!("{argument} is a folder without files; name one with reports")));
+            return Err(Failure::Error(format!("{} is a folder without files; name one with reports", path.display())));
         }
         return Ok(files);
     }
     if path.exists() {
         return Ok(vec![path.to_owned()]);
     }
-    Ok(argument.split(',').map(PathBuf::from).collect())
+    Ok(argument.as_bytes().split(|byte| *byte == b',').map(|file| PathBuf::from(OsStr::from_bytes(file))).collect())
 }
 
-fn side(argument: &str) -> Result<Side, Failure> {
+fn side(argument: &OsStr) -> Result<Side, Failure> {
     let reports = files(argument)?;
     let mut all = reports.iter().map(|path| read::read(path));
     let first = all.next().transpose()?;
@@ -138,6 +144,19 @@ fn side(argument: &str) -> Result<Side, Failure> {
         }
     }
     Ok(Side { reports, tool, subject, device, settings, figures })
+}
+
+/// Checks that an output is none of the files that were named by a folder or a list.
+fn is_no_report<'a>(output: &Path, mut reports: impl Iterator<Item = &'a PathBuf>) -> Result<(), Failure> {
+    let identity = FileIdentity::of_existing(output);
+    match reports.find(|report| identity.is_some() && FileIdentity::of_existing(report) == identity) {
+        Some(report) => Err(Failure::Usage(format!(
+            "{} would replace the report {}; name another file",
+            output.display(),
+            report.display()
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Gives rows of the second side the names of the first.
