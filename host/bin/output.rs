@@ -106,6 +106,17 @@ impl Text {
         Ok((Self { quiet, prefix: "" }, out))
     }
 
+    /// Returns the text output beside a report and lines for a program (`--csv`), and the opened lines.
+    ///
+    /// # Errors
+    /// [`Failure::Error`] if a file cannot be written.
+    pub fn beside_lines(report: &ReportArgs, lines: Option<&Path>) -> Result<(Self, Option<Destination>), Failure> {
+        let lines = lines.map(Destination::open).transpose()?;
+        let mut text = Self::beside(report)?;
+        text.quiet |= lines.as_ref().is_some_and(Destination::is_standard_output);
+        Ok((text, lines))
+    }
+
     /// Returns the text output beside this destination: silent if the destination is standard output.
     pub fn beside_output(to: &Destination) -> Self {
         Self { quiet: to.is_standard_output(), prefix: "" }
@@ -155,6 +166,17 @@ pub fn write_json(command: &'static str, report: &impl Serialize, to: &Path) -> 
             serde_json::to_writer_pretty(&mut *out, &document)?;
             out.write_all(b"\n")
         })
+    }))
+}
+
+/// Writes lines for a program, as `--csv` asks, below a line that names their columns.
+///
+/// # Errors
+/// [`Failure::BrokenPipe`] if standard output was closed, [`Failure::Error`] if the lines cannot be written.
+pub fn write_lines(to: Destination, head: &str, lines: &[String]) -> Result<(), Failure> {
+    written(to.write(|out| {
+        writeln!(out, "{head}")?;
+        lines.iter().try_for_each(|line| writeln!(out, "{line}"))
     }))
 }
 

@@ -10,8 +10,6 @@ use crate::workloads::error::MeasureError;
 use crate::workloads::gather::{self, Choice, GatherBench, GatherJob, GatherRun, Indices, Overlap, TABLE};
 use crate::workloads::report::{Report, Spread};
 use serde_json::json;
-use std::io::{self, Write};
-use warpbell::destination::Destination;
 use warpbell::engine::Engine;
 use warpbell::storage::{StorageError, Table, Volume};
 use warpbell::units::{Bytes, BytesOrShare, grouped, si};
@@ -78,7 +76,7 @@ impl Setting {
 /// * [`Failure::BrokenPipe`] if standard output was closed.
 /// * [`Failure::Error`] if a file, the engine, a device or a measurement fails, or a row is wrong.
 pub fn run(args: &GatherArgs, interrupt: &Interrupt) -> Result<(), Failure> {
-    let (text, csv) = outputs(args)?;
+    let (text, csv) = Text::beside_lines(&args.report, args.csv.as_deref())?;
     let engine = engine::open(&args.engine)?;
     let _stop = interrupt.stops(&engine);
     let setting = Setting::new(args, engine.is_gpu())?;
@@ -141,7 +139,7 @@ pub fn run(args: &GatherArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         text.line(format_args!("{}", device::copies(&taken)))?;
     }
     if let Some(to) = csv {
-        write_csv(to, &lines)?;
+        output::write_lines(to, GatherRun::CSV_HEAD, &lines)?;
     }
     if let Some(path) = &args.report.json {
         let config = json!({
@@ -163,24 +161,6 @@ fn measure(
     bench.warm_up()?;
     let runs = (0..args.runs).map(|_| bench.run()).collect::<Result<_, _>>()?;
     Ok((runs, args.overlap.then(|| bench.overlap()).transpose()?))
-}
-
-/// Opens the reports. Text is silent if one of them goes to standard output.
-fn outputs(args: &GatherArgs) -> Result<(Text, Option<Destination>), Failure> {
-    let csv = args.csv.as_deref().map(Destination::open).transpose()?;
-    let text = match &csv {
-        Some(csv) if csv.is_standard_output() => Text::none(),
-        _ => Text::beside(&args.report)?,
-    };
-    Ok((text, csv))
-}
-
-fn write_csv(to: Destination, lines: &[String]) -> Result<(), Failure> {
-    let write = |out: &mut dyn Write| -> io::Result<()> {
-        writeln!(out, "{}", GatherRun::CSV_HEAD)?;
-        lines.iter().try_for_each(|line| writeln!(out, "{line}"))
-    };
-    output::written(to.write(write))
 }
 
 /// Opens the devices, with queues for commands of whole rows. What they hold is removed if `--yes-destroy` allows it.

@@ -60,12 +60,11 @@ pub struct Comparison {
 impl Comparison {
     /// Compares figures of the same row, metric and unit.
     pub fn of(a: &[Figure], b: &[Figure], tolerance: f64) -> Self {
-        let is_same = |x: &Figure, y: &Figure| x.row == y.row && x.metric == y.metric && x.unit == y.unit;
         let without = |of: &[Figure], other: &[Figure]| -> Vec<String> {
-            of.iter().filter(|x| !other.iter().any(|y| is_same(x, y))).map(label).collect()
+            of.iter().filter(|x| !other.iter().any(|y| x.is_same(y))).map(label).collect()
         };
         let pairs = a.iter().filter_map(|x| {
-            let y = b.iter().find(|y| is_same(x, y))?;
+            let y = b.iter().find(|y| x.is_same(y))?;
             pair(x, y, tolerance)
         });
         Self { pairs: pairs.collect(), only_a: without(a, b), only_b: without(b, a) }

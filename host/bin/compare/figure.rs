@@ -68,6 +68,19 @@ impl Figure {
     pub fn one(row: impl Into<String>, metric: impl Into<String>, unit: Unit, value: f64) -> Self {
         Self { row: row.into(), metric: metric.into(), unit, samples: Samples::Values(vec![value]) }
     }
+
+    /// Returns true if both are measurements of one value.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.row == other.row && self.metric == other.metric && self.unit == other.unit
+    }
+
+    /// Adds the figure to others: its measurements to those of the same figure, if that is there.
+    pub fn add_to(self, figures: &mut Vec<Self>) {
+        match figures.iter_mut().find(|known| known.is_same(&self)) {
+            Some(known) => known.samples.extend(self.samples),
+            None => figures.push(self),
+        }
+    }
 }
 
 /// Measurements of one figure.

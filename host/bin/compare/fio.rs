@@ -1,9 +1,10 @@
 //! Figures of fio's JSON (`json` and `json+`), whose rates are of jobs: `bw_bytes` in bytes per second, latencies in
 //! nanoseconds.
 
-use super::figure::{Figure, Samples, Subject, Unit};
+use super::figure::{Figure, Subject, Unit};
 use super::source::{Source, number, text};
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 /// Percentiles that are compared, as fio names them, and their metrics.
 const PERCENTILES: [(&str, &str); 2] = [("50.000000", "latency p50"), ("99.000000", "latency p99")];
@@ -29,13 +30,12 @@ pub fn read(document: &Value) -> Result<Source, String> {
             figures.extend(of_direction(&row, &parts));
         }
     }
-    let files = options(document).filter(|(key, _)| key == "filename").map(|(_, value)| value);
-    let device = files.collect::<std::collections::BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ");
-    let subject = if device.contains("/dev/") { Subject::Device } else { Subject::Unknown };
+    let device = values_of(document, "filename");
+    let is_device = device.as_ref().is_some_and(|files| files.contains("/dev/"));
     Ok(Source {
         tool: version.strip_prefix("fio-").map_or_else(|| format!("fio {version}"), |v| format!("fio {v}")),
-        subject,
-        device: (!device.is_empty()).then_some(device),
+        subject: if is_device { Subject::Device } else { Subject::Unknown },
+        device,
         settings: settings(document),
         figures,
     })
@@ -86,7 +86,6 @@ fn of_direction(row: &str, parts: &[&Value]) -> Vec<Figure> {
         let found = PERCENTILES.iter().filter_map(|(key, metric)| Some((metric, number(percentiles, key)?)));
         figures.extend(found.map(|(metric, ns)| Figure::one(row, *metric, Unit::Ns, ns)));
     }
-    figures.retain(|figure| matches!(&figure.samples, Samples::Values(values) if values.iter().all(|v| *v > 0.0)));
     figures
 }
 
@@ -97,15 +96,16 @@ fn options(document: &Value) -> impl Iterator<Item = (String, String)> {
     all.filter_map(Value::as_object).flatten().filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_owned())))
 }
 
-/// Returns the options that change what a figure means, where all jobs agree on them.
+/// Returns the values of an option, of all jobs that set it.
+fn values_of(document: &Value, name: &str) -> Option<String> {
+    let values: BTreeSet<String> = options(document).filter(|(key, _)| key == name).map(|(_, value)| value).collect();
+    (!values.is_empty()).then(|| values.into_iter().collect::<Vec<_>>().join(", "))
+}
+
+/// Returns the options that change what a figure means.
 fn settings(document: &Value) -> Vec<(String, String)> {
     let names = ["rw", "bs", "iodepth", "numjobs", "ioengine", "direct"];
-    let value = |name: &str| {
-        let mut values: Vec<String> = options(document).filter(|(key, _)| key == name).map(|(_, v)| v).collect();
-        values.dedup();
-        (!values.is_empty()).then(|| (name.to_owned(), values.join(", ")))
-    };
-    names.iter().filter_map(|name| value(name)).collect()
+    names.iter().filter_map(|name| Some(((*name).to_owned(), values_of(document, name)?))).collect()
 }
 
 #[cfg(test)]

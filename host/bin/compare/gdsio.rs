@@ -1,7 +1,7 @@
 //! Figures of gdsio, which prints a line for each run: `IoType: READ XferType: GPUD Threads: 8 DataSetSize: ...(KiB) IOSize:
 //! 1024(KiB) Throughput: 6.52 GiB/sec, Avg_Latency: 1197.37 usecs ops: ...`. A line may break before `Throughput`.
 
-use super::figure::{Figure, Samples, Subject, Unit};
+use super::figure::{Figure, Subject, Unit};
 use super::source::Source;
 
 /// First word of a run.
@@ -19,12 +19,7 @@ pub fn is_report(text: &str) -> bool {
 pub fn read(text: &str) -> Result<Source, String> {
     let mut figures: Vec<Figure> = Vec::new();
     for run in text.split(BEGIN).skip(1) {
-        for figure in of_run(run)? {
-            match figures.iter_mut().find(|f| f.row == figure.row && f.metric == figure.metric) {
-                Some(known) => known.samples.extend(figure.samples),
-                None => figures.push(figure),
-            }
-        }
+        of_run(run)?.into_iter().for_each(|figure| figure.add_to(&mut figures));
     }
     Ok(Source { tool: "gdsio".to_owned(), subject: Subject::Unknown, device: None, settings: Vec::new(), figures })
 }
@@ -50,10 +45,7 @@ fn of_run(run: &str) -> Result<Vec<Figure>, String> {
     let rate =
         value("Throughput:", &[("GiB/sec", 1024f64.powi(3)), ("MiB/sec", 1024f64.powi(2)), ("KiB/sec", 1024.0)])?;
     let latency = value("Avg_Latency:", &[("usecs", 1e3), ("msecs", 1e6)])?;
-    let figure = |metric: &str, unit, value: Option<f64>| {
-        let samples = Samples::Values(vec![value.filter(|v| *v > 0.0)?]);
-        Some(Figure { row: row.clone(), metric: metric.to_owned(), unit, samples })
-    };
+    let figure = |metric, unit, value: Option<f64>| value.map(|value| Figure::one(&row, metric, unit, value));
     let all = [figure("bytes per s", Unit::BytesPerS, rate), figure("latency mean", Unit::Ns, latency)];
     Ok(all.into_iter().flatten().collect())
 }
@@ -61,6 +53,7 @@ fn of_run(run: &str) -> Result<Vec<Figure>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compare::figure::Samples;
 
     const LINE: &str = "IoType: READ XferType: GPUD Threads: 8 DataSetSize: 818796544/4096000(KiB) IOSize: 1024(KiB) Throughput: 6.5 GiB/sec, Avg_Latency: 1197.5 usecs ops: 799606 total_time 119.67 secs";
 

@@ -12,12 +12,12 @@ mod source;
 mod warpbell;
 
 use crate::args::CompareArgs;
-use crate::output::{self, Failure, Text, written};
-use ::warpbell::destination::Destination;
+use crate::output::{self, Failure, Text};
 use ::warpbell::file_identity::FileIdentity;
 use ::warpbell::units::{counted, decimal_rate, si, three_digits};
 use comparison::{Comparison, Outcome, Pair};
 use figure::{Figure, Subject, Unit};
+use read::ReadError;
 use serde::Serialize;
 use source::Source;
 use std::ffi::OsStr;
@@ -54,11 +54,7 @@ struct Compared<'a> {
 /// # Errors
 /// [`Failure::Error`] if a report cannot be read, nothing is in both, or a figure is worse.
 pub fn run(args: &CompareArgs) -> Result<(), Failure> {
-    let csv = args.csv.as_deref().map(Destination::open).transpose()?;
-    let text = match &csv {
-        Some(csv) if csv.is_standard_output() => Text::none(),
-        _ => Text::beside(&args.report)?,
-    };
+    let (text, csv) = Text::beside_lines(&args.report, args.csv.as_deref())?;
     let a = side(&args.a)?;
     let mut b = side(&args.b)?;
     for output in [args.csv.as_deref(), args.report.json.as_deref()].into_iter().flatten() {
@@ -79,7 +75,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
         only.iter().try_for_each(|row| text.line(format_args!("# only in {name}: {row}")))?;
     }
     if let Some(to) = csv {
-        written(to.write(|out| out.write_all(lines_of_csv(&comparison.pairs).as_bytes())))?;
+        output::write_lines(to, CSV_HEAD, &lines_of_csv(&comparison.pairs))?;
     }
     if let Some(path) = &args.report.json {
         let tolerance = args.tolerance.0;
@@ -109,39 +105,33 @@ fn files(argument: &OsStr) -> Result<Vec<PathBuf>, Failure> {
         let entries = path.read_dir().map_err(|e| Failure::about(path.display(), e))?;
         let mut files: Vec<PathBuf> = entries.filter_map(|e| Some(e.ok()?.path())).filter(|p| p.is_file()).collect();
         files.sort();
-        if files.is_empty() {
-            return Err(Failure::Error(format!("{} is a folder without files; name one with reports", path.display())));
-        }
         return Ok(files);
     }
     if path.exists() {
         return Ok(vec![path.to_owned()]);
     }
-    Ok(argument.as_bytes().split(|byte| *byte == b',').map(|file| PathBuf::from(OsStr::from_bytes(file))).collect())
+    let parts = argument.as_bytes().split(|byte| *byte == b',').filter(|part| !part.is_empty());
+    Ok(parts.map(|part| PathBuf::from(OsStr::from_bytes(part))).collect())
 }
 
 fn side(argument: &OsStr) -> Result<Side, Failure> {
     let reports = files(argument)?;
-    let mut all = reports.iter().map(|path| read::read(path));
-    let first = all.next().transpose()?;
-    let Some(Source { tool, subject, device, settings, mut figures }) = first else { unreachable!("a file is named") };
-    for (source, path) in all.zip(&reports[1..]) {
-        let source = source?;
+    let mut sources =
+        reports.iter().map(|path| Ok((path, read::read(path)?))).collect::<Result<Vec<_>, ReadError>>()?.into_iter();
+    let Some((first, Source { tool, subject, device, settings, mut figures })) = sources.next() else {
+        let shown = argument.display();
+        return Err(Failure::Error(format!("`{shown}` names no report; name a file, or a folder with files")));
+    };
+    for (path, source) in sources {
         if source.tool != tool || source.subject != subject {
             return Err(Failure::Error(format!(
                 "{} is a report of {}, and {} one of {tool}; reports of one side are of one program and one command",
                 path.display(),
                 source.tool,
-                reports[0].display()
+                first.display()
             )));
         }
-        for figure in source.figures {
-            match figures.iter_mut().find(|f| f.row == figure.row && f.metric == figure.metric && f.unit == figure.unit)
-            {
-                Some(known) => known.samples.extend(figure.samples),
-                None => figures.push(figure),
-            }
-        }
+        source.figures.into_iter().for_each(|figure| figure.add_to(&mut figures));
     }
     Ok(Side { reports, tool, subject, device, settings, figures })
 }
@@ -206,6 +196,7 @@ fn notes(a: &Side, b: &Side) -> Vec<String> {
     notes
 }
 
+/// Prints a value with its unit. A put takes fractions of a nanosecond.
 fn value(unit: Unit, value: f64) -> String {
     match unit {
         Unit::BytesPerS => decimal_rate(value),
@@ -244,21 +235,17 @@ fn table(pairs: &[Pair]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-fn lines_of_csv(pairs: &[Pair]) -> String {
+const CSV_HEAD: &str = "row,metric,unit,a,b,ratio,noise,outcome";
+
+fn lines_of_csv(pairs: &[Pair]) -> Vec<String> {
     let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
-    let lines = pairs.iter().map(|pair| {
-        let noise = pair.noise.map_or_else(String::new, |n| n.to_string());
-        let (row, metric) = (quoted(&pair.row), quoted(&pair.metric));
-        let unit = pair.unit;
-        format!(
-            "{row},{metric},{unit},{},{},{},{noise},{}\n",
-            pair.a,
-            pair.b,
-            pair.ratio,
-            pair.outcome.word().to_lowercase()
-        )
-    });
-    std::iter::once("row,metric,unit,a,b,ratio,noise,outcome\n".to_owned()).chain(lines).collect()
+    let line = |pair: &Pair| {
+        let Pair { row, metric, unit, a, b, ratio, noise, outcome, .. } = pair;
+        let noise = noise.map_or_else(String::new, |n| n.to_string());
+        let (row, metric, word) = (quoted(row), quoted(metric), outcome.word().to_lowercase());
+        format!("{row},{metric},{unit},{a},{b},{ratio},{noise},{word}")
+    };
+    pairs.iter().map(line).collect()
 }
 
 /// Prints the counts.

@@ -46,7 +46,6 @@ fn of_case(name: &str, case: &Value) -> Vec<Figure> {
         // A pair of a GPU with itself is N/A.
         cells.filter_map(move |(j, cell)| Some((i, j, as_number(cell)?))).collect::<Vec<_>>()
     })
-    .filter(|(_, _, value)| *value > 0.0)
     .map(|(i, j, value)| Figure::one(format!("{name}, {i} and {j}"), metric, unit, value * scale))
     .collect()
 }

@@ -50,21 +50,23 @@ fn parse(text: &str) -> Option<Result<Source, String>> {
     }
 }
 
-/// Returns the last whole JSON object of a text. fio prints notes in front of it, and one object after another with
-/// `--status-interval`.
+/// Returns the last whole JSON object that begins a line. fio prints notes in front of one, and one after another with
+/// `--status-interval`; objects inside of others are indented.
 fn document(text: &str) -> Option<Value> {
-    let mut last = None;
-    let mut rest = text;
-    while let Some(begin) = rest.find('{') {
-        rest = &rest[begin..];
-        let mut documents = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
-        match documents.next() {
+    let next = |at: usize| match &text[at..] {
+        rest if rest.starts_with('{') => Some(at),
+        rest => rest.find("\n{").map(|end| at + end + 1),
+    };
+    let (mut last, mut at) = (None, 0);
+    while let Some(begin) = next(at) {
+        let mut documents = serde_json::Deserializer::from_str(&text[begin..]).into_iter::<Value>();
+        at = match documents.next() {
             Some(Ok(document)) => {
-                rest = &rest[documents.byte_offset()..];
                 last = Some(document);
+                begin + documents.byte_offset()
             }
-            _ => rest = &rest[1..],
-        }
+            _ => begin + 1,
+        };
     }
     last
 }
@@ -79,7 +81,7 @@ mod tests {
         let of = |text| document(text).map(|d| d.to_string());
         assert_eq!(of("note: x\n{\"a\":1}\n"), Some("{\"a\":1}".into()));
         assert_eq!(of("{\"a\":1}\n{\"a\":{\"b\":2}}"), Some("{\"a\":{\"b\":2}}".into()));
-        assert_eq!(of("{\"a\":1}\n{\"a\":"), Some("{\"a\":1}".into()), "the second one was cut off");
+        assert_eq!(of("{\"a\":1}\n{\"a\": {\"b\":2},\n  {}"), Some("{\"a\":1}".into()), "the second one was cut off");
         assert_eq!(of("no report"), None);
     }
 

@@ -142,8 +142,7 @@ impl Walk {
             return;
         }
         let Some((metric, unit, scale)) = measure(key).filter(|_| self.elapsed || key != "elapsed_ns") else {
-            let prefix =
-                if value.is_object() && measure(key).is_none() && key == "latency" { "latency" } else { prefix };
+            let prefix = if key == "latency" { key } else { prefix };
             return self.value(value, labels, prefix);
         };
         let samples = match spread(value) {
@@ -160,11 +159,7 @@ impl Walk {
 
     fn add(&mut self, labels: &[String], metric: &str, unit: Unit, samples: Samples) {
         let row = if labels.is_empty() { "all".to_owned() } else { labels.join(", ") };
-        let metric = metric.trim();
-        match self.figures.iter_mut().find(|f| f.row == row && f.metric == metric) {
-            Some(known) => known.samples.extend(samples),
-            None => self.figures.push(Figure { row, metric: metric.to_owned(), unit, samples }),
-        }
+        Figure { row, metric: metric.trim().to_owned(), unit, samples }.add_to(&mut self.figures);
     }
 }
 
