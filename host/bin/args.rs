@@ -3,11 +3,13 @@
 mod bench;
 mod common;
 mod graph;
+mod nvme;
 mod vertices;
 
 pub use bench::*;
 pub use common::*;
 pub use graph::*;
+pub use nvme::*;
 pub use vertices::*;
 
 use crate::accept::AcceptCommand;
@@ -255,22 +257,6 @@ pub struct DoctorArgs {
     /// Examine a fixture: a tree with sys, proc and dev below this folder; no driver is asked
     #[arg(long, value_name = "FOLDER", hide = true)]
     pub root: Option<PathBuf>,
-}
-
-/// Access pattern of `bench nvme`, by fio's names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Pattern {
-    /// Sequential reads
-    Read,
-    /// Sequential writes
-    Write,
-    /// Reads at random addresses
-    Randread,
-    /// Writes at random addresses
-    Randwrite,
-    /// Reads and writes at random addresses
-    Randrw,
 }
 
 #[cfg(test)]

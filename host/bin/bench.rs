@@ -3,26 +3,23 @@
 mod compare;
 mod gather;
 mod mapping;
+mod nvme;
 mod post;
 mod rdma;
 mod shmem;
 mod stream;
 
-use crate::args::{ArrayArgs, BenchCommand, Compared, NvmeArgs, Pattern, QueueArgs};
+use crate::args::{ArrayArgs, BenchCommand, QueueArgs};
 use crate::interrupt::Interrupt;
 use crate::output::{Failure, Text};
-use crate::progress::Loading;
 use crate::workloads::array::{self, ArrayBench};
-use crate::workloads::nvme::{DepthLimit, NvmeBench, NvmeJob};
 use crate::workloads::queue::{self, QueueSetting};
-use crate::workloads::report::{Report, Spread, nanoseconds};
+use crate::workloads::report::{Report, nanoseconds};
 use crate::{device, engine, output};
-use clap::ValueEnum;
-use compare::Comparison;
 use serde_json::json;
 use warpbell::engine::EngineKind;
 use warpbell::storage::{Cache, Drive, OverwritePolicy, Volume};
-use warpbell::units::{Bytes, si};
+use warpbell::units::Bytes;
 
 /// Runs one benchmark and prints its results.
 ///
@@ -32,7 +29,7 @@ use warpbell::units::{Bytes, si};
 pub fn run(command: BenchCommand, interrupt: &Interrupt) -> Result<(), Failure> {
     interrupt.doing("measuring");
     match command {
-        BenchCommand::Nvme(args) => nvme(&args, interrupt),
+        BenchCommand::Nvme(args) => nvme::run(&args, interrupt),
         BenchCommand::Queue(args) => queue(&args, interrupt),
         BenchCommand::Mapping(args) => mapping::run(&args, interrupt),
         BenchCommand::Post(args) => post::run(&args, interrupt),
@@ -42,111 +39,6 @@ pub fn run(command: BenchCommand, interrupt: &Interrupt) -> Result<(), Failure> 
         BenchCommand::Rdma(args) => rdma::run(&args, interrupt),
         BenchCommand::Stream(args) => stream::run(&args, interrupt),
     }
-}
-
-// --- devices -------------------------------------------------------------------------------------------------------------
-
-/// Size in bytes of a memory device on a GPU engine, if `--size` is absent.
-const GPU_DEVICE: u64 = 1 << 30;
-/// Size in bytes of a memory device on a CPU engine, if `--size` is absent.
-const CPU_DEVICE: u64 = 64 << 20;
-
-fn nvme(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
-    let text = Text::beside(&args.report)?;
-    let (read_percent, random) = match args.rw {
-        Pattern::Read => (100, false),
-        Pattern::Write => (0, false),
-        Pattern::Randread => (100, true),
-        Pattern::Randwrite => (0, true),
-        Pattern::Randrw => (args.rwmixread, true),
-    };
-    // A memory device is filled first, so that reads find data. Other devices are opened read-only unless the job
-    // writes.
-    let writes = read_percent < 100 || args.verify;
-    let comparison = match args.compare {
-        Some(Compared::Cufile) => Some(Comparison::prepare(args, args.size.map_or(CPU_DEVICE, |b| b.0), writes)?),
-        None => None,
-    };
-    let engine = engine::open(&args.engine)?;
-    text.line(format_args!("# warpbell {}  bench nvme  engine {engine}", env!("CARGO_PKG_VERSION")))?;
-    let _stop = interrupt.stops(&engine);
-    let bytes = args.size.map_or(if engine.is_gpu() { GPU_DEVICE } else { CPU_DEVICE }, |b| b.0);
-    interrupt.doing("opening the device");
-    let volume = device::measured(&args.device, &engine, bytes, args.bs, writes)?;
-    interrupt.doing("measuring");
-    device::announce(&volume, "", false, &Text::commented(&text))?;
-    let job = NvmeJob {
-        read_percent,
-        random,
-        command_bytes: args.bs.0,
-        iodepth: args.iodepth,
-        runtime: args.runtime,
-        touched_bytes: args.size.map_or(volume.bytes(), |b| b.0),
-        verify: args.verify,
-        seed: args.seed,
-    };
-    let bench = NvmeBench::new(&volume, job)?;
-    let depth = bench.in_flight();
-    text.line(format_args!(
-        "# rw {}  bs {}  iodepth {}  size {}  runtime {:?}  verify {}",
-        args.rw.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned()),
-        args.bs,
-        depth,
-        Bytes(job.touched_bytes),
-        args.runtime,
-        if args.verify { "on" } else { "off" }
-    ))?;
-    if let Some(reason) = depth.reason {
-        let more = match reason {
-            DepthLimit::Queues { .. } => "raise --queues or --depth",
-            _ => "raise --threads",
-        };
-        let (asked, has) = (depth.requested, depth.effective);
-        output::warn(format_args!("--iodepth {asked}: {has} commands are in flight, because {reason}; {more}"));
-    }
-    if bench.needs_fill() {
-        let bar = Loading::new();
-        interrupt.doing("filling the device");
-        bench.fill(|done, total| bar.filled(done, total))?;
-        interrupt.doing("measuring");
-    }
-    let mut runs = (0..args.runs).map(|_| bench.run()).collect::<Result<Vec<_>, _>>()?;
-    let spread = Spread::of(runs.iter().map(|r| r.iops()));
-    runs.sort_by(|a, b| a.iops().total_cmp(&b.iops()));
-    let median = &runs[runs.len() / 2];
-    text.line(format_args!("{median}"))?;
-    if median.verified {
-        text.line(format_args!("  verified: every block that was read has the data that was written"))?;
-    }
-    if let (Some(s), true) = (spread, runs.len() > 1) {
-        let (n, min, max) = (runs.len(), si(s.min), si(s.max));
-        text.line(format_args!(
-            "  {n} runs: IOPS min {min}, median {}, max {max}; the run above is the middle one",
-            si(s.median)
-        ))?;
-    }
-    let taken = device::path_after(&volume)?;
-    if taken.redundancy.is_some() {
-        text.line(format_args!("{}", device::copies(&taken)))?;
-    }
-    let compared = match comparison {
-        Some(comparison) => {
-            // The device's service threads sleep meanwhile.
-            let measured = (job, depth.effective, median);
-            Some(comparison.run(&engine, measured, (volume.block_bytes(), args.runs), &text, interrupt)?)
-        }
-        None => None,
-    };
-    let (compared, failure) = compared.unzip();
-    if let Some(path) = &args.report.json {
-        let config = json!({ "job": job, "in_flight": depth.effective, "runs": args.runs });
-        let mut results = json!({ "iops": spread, "runs": runs });
-        if let Some(compared) = compared {
-            results["cufile"] = serde_json::to_value(compared)?;
-        }
-        output::write_json("bench nvme", &Report::new(config, &engine, Some(taken), results), path)?;
-    }
-    failure.flatten().map_or(Ok(()), Err)
 }
 
 // --- the queue core ------------------------------------------------------------------------------------------------------

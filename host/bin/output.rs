@@ -160,10 +160,17 @@ struct Document<'a, T: Serialize> {
 /// # Errors
 /// [`Failure::BrokenPipe`] if standard output was closed, [`Failure::Error`] if the report cannot be written.
 pub fn write_json(command: &'static str, report: &impl Serialize, to: &Path) -> Result<(), Failure> {
-    let document = Document { schema: SCHEMA, command, report };
+    write_document(&Document { schema: SCHEMA, command, report }, to)
+}
+
+/// Writes a JSON document of another program's shape, as [`write_json`] writes a report.
+///
+/// # Errors
+/// As [`write_json`].
+pub fn write_document(document: &impl Serialize, to: &Path) -> Result<(), Failure> {
     written(Destination::open(to).and_then(|to| {
         to.write(|out| {
-            serde_json::to_writer_pretty(&mut *out, &document)?;
+            serde_json::to_writer_pretty(&mut *out, document)?;
             out.write_all(b"\n")
         })
     }))

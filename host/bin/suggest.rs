@@ -1,9 +1,10 @@
 //! Parses the command line, with a suggestion for each misspelled word.
 
-use crate::args::{Cli, Pattern};
+use crate::args::Cli;
 use crate::command_line::CommandLine;
 use crate::output::printable;
 use crate::version;
+use crate::workloads::nvme::Pattern;
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command, CommandFactory, FromArgMatches, ValueEnum};
@@ -98,10 +99,7 @@ fn improve(mut error: clap::Error, command: &Command, words: &[OsString]) -> cla
 
 /// Returns true if a value makes a measurement write: no suggestion leads to data that is overwritten.
 fn writes(value: &str) -> bool {
-    [Pattern::Write, Pattern::Randwrite, Pattern::Randrw]
-        .iter()
-        .filter_map(ValueEnum::to_possible_value)
-        .any(|pattern| pattern.get_name() == value)
+    Pattern::value_variants().iter().any(|pattern| pattern.read_percent(0) == 0 && pattern.to_string() == value)
 }
 
 /// Returns the values of an argument that is missing, if the grammar or the help text lists them, or words for the number
@@ -153,7 +151,7 @@ mod tests {
 
     #[test]
     fn no_suggestion_is_a_job_that_writes() {
-        for typed in ["rw", "readwrite", "rand-write", "writes"] {
+        for typed in ["rwx", "randomrw", "rand-write", "writes"] {
             let text = message(&["bench", "nvme", "--rw", typed]);
             assert!(
                 text.contains("possible values: read, write") && !text.contains("similar value"),

@@ -54,23 +54,66 @@ typedef struct wb_post_clock {
 // Log-linear, 2^5 buckets to a power of two, up to 2^40 ns: host/bin/workloads/histogram.rs.
 #define WB_NVME_BENCH_BITS 5u
 #define WB_NVME_BENCH_BUCKETS 1152u
+#define WB_NVME_BENCH_SIZES 16u
+#define WB_NVME_BENCH_ZONES 65536u
+// Words of `totals`.
+#define WB_NVME_BENCH_TOTALS 6u
+// Fractions of a nanosecond in which the time between two commands is given.
+#define WB_NVME_BENCH_PACE_BITS 8u
+
+// One size of commands, of those that random numbers choose among.
+typedef struct wb_nvme_size {
+  uint32_t blocks;
+  uint32_t up_to;  // numbers below this one, and not below that of the size before
+} wb_nvme_size;
+
+// Units that are accessed with equal probability. All zones of a table are equally probable.
+typedef struct wb_nvme_zone {
+  uint32_t first;
+  uint32_t count;
+} wb_nvme_zone;
+
+// Commands that completed in one interval of a run.
+typedef struct wb_nvme_interval {
+  uint64_t commands;
+  uint64_t blocks;
+  uint64_t latency_ns;  // sum
+} wb_nvme_interval;
 
 // Parameters of a benchmark of a volume.
 typedef struct wb_nvme_bench {
-  WB_POINTER(uint64_t) buffers;    // a unit for each lane and each of its commands in flight
-  WB_POINTER(uint64_t) histogram;  // [2 * WB_NVME_BENCH_BUCKETS] of nanoseconds: reads, then writes
-  WB_POINTER(uint64_t) totals;     // [4]: units read, units written, wrong units, 1 + one of the wrong units
-  uint64_t units;                  // units of the volume that are used; of a fill, the one after its last
+  WB_POINTER(uint64_t) buffers;         // `buffer_blocks` blocks for each lane and each of its commands in flight
+  WB_POINTER(uint64_t) histogram;       // [2 * WB_NVME_BENCH_BUCKETS] of nanoseconds: reads, then writes
+  WB_POINTER(uint64_t) totals;          // commands read, written; blocks read, written; wrong commands, 1 + the first block of one
+  WB_POINTER(wb_nvme_zone) zones;       // [WB_NVME_BENCH_ZONES]; null: uniform addresses
+  WB_POINTER(wb_nvme_size) sizes;       // [2 * WB_NVME_BENCH_SIZES]: reads, then writes; null: read_blocks and write_blocks
+  WB_POINTER(wb_nvme_interval) series;  // [2 * intervals]: of each interval reads, then writes; null: none
+  WB_POINTER(uint32_t) stop;            // in host memory: not 0 ends the run
+  uint64_t first_block;                 // of the region that is used
+  uint64_t region_blocks;
+  uint64_t stride_blocks;  // from unit to unit
+  uint64_t units;          // of the region; of a fill, the one after its last
+  uint64_t commands;       // limit of the commands of all lanes together
+  uint64_t first;          // of a fill, its first unit
   uint64_t seed;
-  uint64_t runtime_ns;
-  uint32_t blocks;        // logical blocks in a unit
+  uint64_t ramp_ns;      // commands that begin before this time are not counted
+  uint64_t runtime_ns;   // ramp_ns included
+  uint64_t interval_ns;  // of the series
+  uint64_t pace[2];      // reads, writes: time that a block of a warp takes, in 2^-WB_NVME_BENCH_PACE_BITS ns; 0: no limit
+  uint32_t intervals;
+  uint32_t buffer_blocks;
+  uint32_t read_blocks;   // logical blocks of a read; of a fill, of a unit
+  uint32_t write_blocks;  // logical blocks of a write
   uint32_t lanes;         // lanes that take part
   uint32_t warp_lanes;    // of each warp, the number of lanes that take part; the others help to copy
   uint32_t per_lane;      // commands in flight of each lane, at most WB_NVME_BENCH_PER_LANE
   uint32_t read_percent;  // 100: only reads, 0: only writes
-  uint32_t random;        // 0: side by side through the volume, again and again
+  uint32_t random;        // 0: side by side through the region, again and again
+  uint32_t map;           // random: each unit once, before one comes again
+  uint32_t scatter;       // zones are of ranks, which are scattered over the units
+  uint32_t run;           // random: commands one after another from each random place
   uint32_t verify;        // check the data of reads
-  uint32_t first;         // of a fill, its first unit
+  uint32_t padding;
 } wb_nvme_bench;
 
 // --- shmem -----------------------------------------------------------------------------------------------------------
@@ -154,7 +197,7 @@ typedef struct wb_rdma_side {
 } wb_rdma_side;
 
 #ifdef __cplusplus
-static_assert(sizeof(wb_nvme_bench) == 80, "wb_nvme_bench");
+static_assert(sizeof(wb_nvme_bench) == 208, "wb_nvme_bench");
 static_assert(sizeof(wb_shmem_test) == 120, "wb_shmem_test");
 static_assert(sizeof(wb_rdma_side) == 152, "wb_rdma_side");
 #endif

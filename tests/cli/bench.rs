@@ -32,8 +32,8 @@ fn a_device_is_measured_and_checked() {
     mentions(&text, &["# rw randrw", "read: IOPS=", "write: IOPS=", "99.00th=[", "verified: every block", "3 runs"]);
     let report = json(&report);
     assert_eq!(report["command"], "bench nvme");
-    assert_eq!(report["config"]["job"]["command_bytes"], 4096);
-    let runs = report["results"]["runs"].as_array().unwrap();
+    assert_eq!(report["results"][0]["job"]["bytes"], 4096);
+    let runs = report["results"][0]["runs"].as_array().unwrap();
     assert_eq!(runs.len(), 3);
     for run in runs {
         assert!(run["read"]["iops"].as_f64().unwrap() > 0.0);
@@ -149,8 +149,8 @@ fn commands_in_flight_are_told_where_they_are_others_than_were_asked_for() {
         &["--iodepth 1000: 128 commands are in flight", "2 threads of the engine keep 64 each", "--threads"],
     );
     let (text, _) = job(&["--iodepth", "1000", "--json", "-"]);
-    let config = &serde_json::from_str::<Value>(&text).unwrap()["config"];
-    assert_eq!((&config["job"]["iodepth"], &config["in_flight"]), (&1000.into(), &128.into()));
+    let row = &serde_json::from_str::<Value>(&text).unwrap()["results"][0];
+    assert_eq!((&row["job"]["iodepth"], &row["in_flight"]), (&1000.into(), &128.into()));
     let (text, warning) = job(&["--iodepth", "32", "--queues", "2", "--depth", "8"]);
     mentions(&text, &["  iodepth 32 (14 in flight)  "]);
     mentions(&warning, &["--iodepth 32: 14 commands", "2 queue pairs hold 7 each", "--depth"]);

@@ -86,7 +86,7 @@ fn all_interfaces_are_measured_beside_and_checked() {
         assert_eq!(out.contains("every block that cuFile read"), rw != "randwrite", "{out}");
         assert!(out.lines().any(|l| l.starts_with("warpbell  ")), "{out}");
         let json = json(&report);
-        let cufile = &json["results"]["cufile"];
+        let cufile = &json["results"][0]["cufile"];
         assert_eq!(cufile["allow_compat_mode"], true);
         assert_eq!(cufile["temporary_configuration"], true);
         let rows = cufile["rows"].as_array().unwrap();

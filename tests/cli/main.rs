@@ -3,6 +3,7 @@
 
 mod accept;
 mod bench;
+mod bench_nvme;
 #[path = "../children/mod.rs"]
 mod children;
 mod compare;

@@ -174,7 +174,7 @@ fn by_bench(device: &str, depth: u32) -> Measured {
     assert!(done.status.success(), "{}", text(&done.stderr));
     let said = text(&done.stdout);
     let report: Value = serde_json::from_str(&said[said.find('{').unwrap()..]).unwrap();
-    let read = &report["results"]["runs"][0]["read"];
+    let read = &report["results"][0]["runs"][0]["read"];
     Measured { iops: read["iops"].as_f64().unwrap(), mean_us: read["latency"]["mean_ns"].as_f64().unwrap() / 1e3 }
 }
 

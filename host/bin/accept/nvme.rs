@@ -279,7 +279,7 @@ impl Storage {
         if !done.is_success() {
             return Err(Outcome::failed(done.error()));
         }
-        if done.get("/results/runs/0/verified") != true {
+        if done.get("/results/0/runs/0/verified") != true {
             return Err(Outcome::failed(format!("{}: it did not compare what it read", done.name)));
         }
         Ok(done)
@@ -507,7 +507,7 @@ fn failed_with(e: &(dyn std::error::Error + 'static)) -> Outcome {
 
 /// Returns the figures of a load in a few words.
 fn figures(name: &str, done: &Done) -> String {
-    let iops = |direction: &str| done.get(&format!("/results/runs/0/{direction}/iops")).as_f64().unwrap_or(0.0);
+    let iops = |direction: &str| done.get(&format!("/results/0/runs/0/{direction}/iops")).as_f64().unwrap_or(0.0);
     format!("{name} {} IOPS", warpbell::units::si(iops("read") + iops("write")))
 }
 

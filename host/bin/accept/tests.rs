@@ -81,7 +81,7 @@ impl StandIn {
             return json!({ "kept": self.kept });
         }
         if has("nvme") && has("bench") {
-            return json!({ "results": { "runs": [{ "verified": has("--verify"), "read": { "iops": 10.0 } }] } });
+            return json!({ "results": [{ "runs": [{ "verified": has("--verify"), "read": { "iops": 10.0 } }] }] });
         }
         if has("rdma") {
             return json!({ "results": [{ "rows": [{ "verified": 3, "wrong": self.wrong }] }] });
@@ -253,7 +253,7 @@ fn data_that_is_not_compared_is_a_failure() {
     impl Runner for Careless {
         fn run(&mut self, call: &Call) -> Done {
             let mut done = self.0.run(call);
-            if let Some(verified) = done.report.as_mut().and_then(|r| r.pointer_mut("/results/runs/0/verified")) {
+            if let Some(verified) = done.report.as_mut().and_then(|r| r.pointer_mut("/results/0/runs/0/verified")) {
                 *verified = false.into();
             }
             done

@@ -1,6 +1,6 @@
 //! Arguments of `warpbell bench`.
 
-use super::{DeviceArgs, EngineArgs, MeasureArgs, OutputFile, PageArgs, Pattern, ReportArgs, WorldArgs};
+use super::{DeviceArgs, EngineArgs, MeasureArgs, NvmeArgs, OutputFile, PageArgs, ReportArgs, WorldArgs};
 use crate::workloads::gather::{Choice, MOST_BATCHES};
 use crate::workloads::rdma;
 use crate::workloads::shmem::{AtomicOp, Datatype, Scope, Test};
@@ -14,9 +14,9 @@ use warpbell::units::{Bytes, BytesOrShare, parse_duration};
 pub enum BenchCommand {
     /// Measure a device from kernels as fio does: IOPS, bandwidth and latency
     #[command(
-        after_help = "Examples:\n  warpbell bench nvme --rw randread --bs 4k --iodepth 64 --runtime 10s\n  warpbell bench nvme --device soft:disk.img,size=1G --rw write --verify\n  warpbell bench nvme --device soft:disk.img --compare cufile"
+        after_help = "Examples:\n  warpbell bench nvme --rw randread --bs 4k --iodepth 64 --runtime 10s\n  warpbell bench nvme --device soft:disk.img,size=1G --rw write --verify\n  warpbell bench nvme --bs 512,4k,64k --iodepth 1,32,1024 --json sweep.json\n  warpbell bench nvme --device soft:disk.img --compare cufile"
     )]
-    Nvme(NvmeArgs),
+    Nvme(Box<NvmeArgs>),
     /// Measure the queue core alone, against an ideal controller made of kernels
     #[command(after_help = "Example:\n  warpbell bench queue --runs 7")]
     Queue(QueueArgs),
@@ -49,56 +49,6 @@ pub enum BenchCommand {
         after_help = "Examples:\n  warpbell bench stream read --device soft:mem\n  warpbell bench stream put --pes 2 --bs 64k"
     )]
     Stream(StreamArgs),
-}
-
-#[derive(Args, Clone, Debug)]
-pub struct NvmeArgs {
-    /// Access pattern
-    #[arg(long, value_enum, default_value_t = Pattern::Randread)]
-    pub rw: Pattern,
-    /// Bytes in each command
-    #[arg(long, value_name = "SIZE", default_value = "4k")]
-    pub bs: Bytes,
-    /// Total number of commands in flight
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
-    pub iodepth: u32,
-    /// Duration of the measurement
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
-    pub runtime: Duration,
-    /// Size of the region to access, in bytes [default: all of the device]
-    #[arg(long, value_name = "SIZE")]
-    pub size: Option<Bytes>,
-    /// Percentage of reads in randrw
-    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u32).range(0..=100))]
-    pub rwmixread: u32,
-    /// Fill the device with a pattern first, and check every block that is read
-    #[arg(long)]
-    pub verify: bool,
-    /// Seed of the random addresses
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
-    /// Number of measurements; the median is reported
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub runs: u32,
-    /// Measure another library beside, on the same file with the same commands; the device is a soft:FILE
-    #[arg(long, value_enum, value_name = "LIBRARY")]
-    pub compare: Option<Compared>,
-    /// Threads that call cuFileRead or cuFileWrite [default: one for each command in flight, at most 128]
-    #[arg(long, value_name = "N", requires = "compare", value_parser = clap::value_parser!(u32).range(1..=1024))]
-    pub compare_threads: Option<u32>,
-    #[command(flatten)]
-    pub report: ReportArgs,
-    #[command(flatten)]
-    pub engine: EngineArgs,
-    #[command(flatten)]
-    pub device: DeviceArgs,
-}
-
-/// Library to compare with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Compared {
-    /// NVIDIA's libcufile (GPUDirect Storage): threads, batches and streams
-    Cufile,
 }
 
 #[derive(Args, Clone, Debug)]

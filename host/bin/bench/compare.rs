@@ -93,7 +93,8 @@ impl Comparison {
         interrupt.doing("measuring cuFile");
         text.line(format_args!("{}", head()))?;
         rows("warpbell", in_flight, own).iter().try_for_each(|row| text.line(format_args!("{row}")))?;
-        let of = CufileJob { path: &self.path, direct: self.direct, job, block_bytes, threads: self.threads };
+        let of =
+            CufileJob { path: &self.path, direct: self.direct, job: job.clone(), block_bytes, threads: self.threads };
         let (mut entries, mut failures, mut unregistered) = (Vec::new(), Vec::new(), None);
         for api in Api::ALL {
             let measured: Result<Vec<CufileRow>, _> =
@@ -109,7 +110,7 @@ impl Comparison {
                 }
                 Err(e @ MeasureError::Stopped) => return Err(e.into()),
                 Err(e) => {
-                    let name = Shape::of(api, job.iodepth, self.threads, facts.max_batch).words(api);
+                    let name = Shape::of(api, job.in_flight(), self.threads, facts.max_batch).words(api);
                     text.line(format_args!("{name:<NAME_WIDTH$} failed: {e}"))?;
                     failures.push(format!("{name}: {e}"));
                     entries.push(Entry::Failed { api, error: e.to_string() });
@@ -119,7 +120,7 @@ impl Comparison {
         if let Some(reason) = unregistered {
             text.line(format_args!("# the memory is not registered with cuFile: {reason}"))?;
         }
-        if job.verify && job.read_percent > 0 && failures.is_empty() {
+        if job.verify && job.reads() && failures.is_empty() {
             text.line(format_args!("  verified: every block that cuFile read has the data that was written"))?;
         }
         let failure = failures.first().map(|first| {
@@ -204,7 +205,7 @@ mod tests {
     #[test]
     fn rows_stand_below_their_heads() {
         let read = Direction::new("read", 1_000_000, 4_096_000_000, Duration::from_secs(2), None);
-        let run = NvmeRun { read: Some(read), write: None, verified: false };
+        let run = NvmeRun { read: Some(read), write: None, verified: false, steadiness: None };
         let rows = rows("cuFile, 32 streams of 8", 256, &run);
         assert_eq!(rows[0].len(), head().len());
         for words in ["cuFile, 32 streams of 8 ", " 256 ", "read", "500k", "2.05GB/s", " - "] {

@@ -25,8 +25,10 @@ const LABELS: [&str; 17] = [
     "blue_flame",
 ];
 /// Keys that are no results of the subject: they are settings, extremes, or times of preparation and checks.
-const NO_FIGURES: [&str; 13] = [
+const NO_FIGURES: [&str; 15] = [
     "environment",
+    "job",
+    "time_series",
     "phases",
     "graph",
     "highlights",
@@ -62,7 +64,14 @@ pub fn read(document: &Value) -> Result<Source, String> {
     let environment = document.get("environment").unwrap_or(&Value::Null);
     let results = document.get("results").unwrap_or(&Value::Null);
     let runs = document.pointer("/config/runs").and_then(Value::as_u64).unwrap_or(1);
-    let mut walk = Walk { elapsed: command.starts_with("graph "), runs, figures: Vec::new() };
+    let swept: Vec<&str> = document
+        .pointer("/config/swept")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    let mut walk = Walk { elapsed: command.starts_with("graph "), runs, swept: &swept, figures: Vec::new() };
     walk.value(results, &[], "");
     let device = document.pointer("/path/device").and_then(Value::as_str).map(str::to_owned);
     let is_software = |spec: &str| spec.contains("soft:");
@@ -77,6 +86,10 @@ pub fn read(document: &Value) -> Result<Source, String> {
     let debug = if environment.get("debug_build") == Some(&Value::Bool(true)) { " (debug build)" } else { "" };
     let mut settings = vec![("engine".to_owned(), text(environment, "engine_name").unwrap_or_default().to_owned())];
     flatten(document.get("config").unwrap_or(&Value::Null), "", &mut settings);
+    if let Some(Value::Object(job)) = document.pointer("/results/0/job") {
+        let same = job.iter().filter(|(key, _)| !swept.iter().any(|option| job_key(option) == *key));
+        same.for_each(|(key, value)| flatten(value, key, &mut settings));
+    }
     Ok(Source {
         tool: format!("warpbell {}{debug}, {command}", text(environment, "version").unwrap_or_default()),
         subject,
@@ -84,6 +97,19 @@ pub fn read(document: &Value) -> Result<Source, String> {
         settings,
         figures: walk.figures,
     })
+}
+
+/// Returns the key of a job of `bench nvme` that an option sets.
+fn job_key(option: &str) -> &str {
+    match option {
+        "bs" => "bytes",
+        "size" => "size_bytes",
+        "offset" => "offset_bytes",
+        "io-size" => "io_bytes",
+        "rwmixread" => "read_percent",
+        "random-distribution" => "distribution",
+        other => other,
+    }
 }
 
 /// Collects the settings that a report has chosen.
@@ -98,15 +124,17 @@ fn flatten(value: &Value, key: &str, settings: &mut Vec<(String, String)>) {
 }
 
 /// A walk over results.
-struct Walk {
+struct Walk<'a> {
     /// True if the time of a run is a result. That of a benchmark is its length.
     elapsed: bool,
     /// Measurements of which a spread has been kept.
     runs: u64,
+    /// Options of the job that differ from row to row.
+    swept: &'a [&'a str],
     figures: Vec<Figure>,
 }
 
-impl Walk {
+impl Walk<'_> {
     /// Reads the figures in a value of the row with these labels, whose metrics begin with `prefix`.
     fn value(&mut self, value: &Value, labels: &[String], prefix: &str) {
         match value {
@@ -114,7 +142,11 @@ impl Walk {
             Value::Array(all) => all.iter().for_each(|one| self.value(one, labels, prefix)),
             Value::Object(all) => {
                 let own = LABELS.iter().filter_map(|key| label(key, all.get(*key)?));
-                let labels: Vec<String> = labels.iter().cloned().chain(own).collect();
+                let job =
+                    all.get("job").into_iter().flat_map(|job| self.swept.iter().map(move |option| (job, *option)));
+                let point =
+                    job.filter_map(|(job, option)| Some(format!("{option} {}", plain(job.get(job_key(option))?))));
+                let labels: Vec<String> = labels.iter().cloned().chain(point).chain(own).collect();
                 let repeated = all.contains_key("runs");
                 for (key, value) in all {
                     // Of the runs, each value is there.
@@ -130,11 +162,8 @@ impl Walk {
 
     fn entry(&mut self, key: &str, value: &Value, labels: &[String], prefix: &str) {
         if key == "percentiles_ns" {
-            let pairs = value
-                .as_array()
-                .into_iter()
-                .flatten()
-                .filter_map(|pair| Some((pair.get(0)?.as_f64()?, pair.get(1)?.as_f64()?)));
+            let pairs = value.as_object().into_iter().flatten();
+            let pairs = pairs.filter_map(|(percent, ns)| Some((percent.parse::<f64>().ok()?, ns.as_f64()?)));
             let wanted: Vec<_> = pairs.filter(|(percent, _)| PERCENTILES.contains(percent)).collect();
             for (percent, ns) in wanted {
                 self.add(labels, &format!("{prefix} p{percent}"), Unit::Ns, Samples::Values(vec![ns]));
@@ -161,6 +190,11 @@ impl Walk {
         let row = if labels.is_empty() { "all".to_owned() } else { labels.join(", ") };
         Figure { row, metric: metric.trim().to_owned(), unit, samples }.add_to(&mut self.figures);
     }
+}
+
+/// Returns a setting as text.
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// Returns the words of a label, or `None` for a switch that is off.
@@ -225,17 +259,32 @@ mod tests {
     fn runs_of_a_device_are_measurements_of_one_row() {
         let run = |iops: f64| {
             json!({ "read": { "direction": "read", "iops": iops, "bytes_per_s": iops * 4096.0, "runtime_ns": 1, "commands": 5,
-                              "latency": { "mean_ns": 9.5, "min_ns": 1, "percentiles_ns": [[50.0, 7], [95.0, 8], [99.0, 9]] } } })
+                              "latency": { "mean_ns": 9.5, "min_ns": 1, "percentiles_ns": { "50": 7, "95": 8, "99": 9 } } } })
         };
         let found = figures(
             "bench nvme",
-            json!({ "iops": { "min": 1.0, "median": 2.0, "max": 3.0 }, "runs": [run(10.0), run(20.0)] }),
+            json!([{ "job": { "bytes": 4096 }, "iops": { "min": 1.0, "median": 2.0, "max": 3.0 }, "runs": [run(10.0), run(20.0)] }]),
         );
         assert!(found.contains(&values("read", "iops", &[10.0, 20.0])), "{found:?}");
         assert!(found.contains(&values("read", "bytes per s", &[40960.0, 81920.0])));
         assert!(found.contains(&values("read", "latency mean", &[9.5, 9.5])));
         assert!(found.contains(&values("read", "latency p99", &[9.0, 9.0])));
         assert_eq!(found.len(), 5, "{found:?}");
+    }
+
+    #[test]
+    fn points_of_a_sweep_are_rows_and_the_rest_of_the_job_is_settings() {
+        let row = |bytes: u32, iops: f64| {
+            json!({ "job": { "rw": "randread", "bytes": bytes, "iodepth": 8 },
+                    "runs": [{ "read": { "direction": "read", "iops": iops } }] })
+        };
+        let report = json!({ "schema": crate::output::SCHEMA, "command": "bench nvme", "config": { "runs": 1, "swept": ["bs"] },
+                             "environment": {}, "results": [row(512, 5.0), row(4096, 4.0)] });
+        let source = read(&report).unwrap();
+        let rows: Vec<&str> = source.figures.iter().map(|f| f.row.as_str()).collect();
+        assert_eq!(rows, ["bs 512, read", "bs 4096, read"]);
+        let has = |key: &str, value: &str| source.settings.contains(&(key.to_owned(), value.to_owned()));
+        assert!(has("rw", "randread") && has("iodepth", "8") && !has("bytes", "512"), "{:?}", source.settings);
     }
 
     #[test]

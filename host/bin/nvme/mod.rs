@@ -86,7 +86,7 @@ pub fn run(command: NvmeCommand, interrupt: &Interrupt) -> Result<(), Failure> {
         NvmeCommand::Bench(args) => {
             let BenchArgs { name, mut bench } = *args;
             bench.device.devices.insert(0, name);
-            crate::bench::run(BenchCommand::Nvme(bench), interrupt)
+            crate::bench::run(BenchCommand::Nvme(Box::new(bench)), interrupt)
         }
     }
 }

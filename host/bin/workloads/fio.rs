@@ -25,10 +25,26 @@ pub struct Direction {
     /// Time from before a command was submitted until its data was usable; absent if nothing was timed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latency: Option<Latency>,
+    /// Rates and latency over time, if they were recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_series: Option<TimeSeries>,
+}
+
+/// Rates and latency of one direction over time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TimeSeries {
+    /// Length of each interval in nanoseconds.
+    pub interval_ns: u64,
+    /// Commands per second that completed in each interval.
+    pub iops: Vec<f64>,
+    /// Bytes per second.
+    pub bytes_per_s: Vec<f64>,
+    /// Mean latency of the commands that completed; 0 if none did.
+    pub mean_latency_ns: Vec<f64>,
 }
 
 impl Direction {
-    /// Computes the rates from the counts.
+    /// Computes the rates from the counts. There is no time series.
     pub fn new(
         direction: &'static str,
         commands: u64,
@@ -46,6 +62,7 @@ impl Direction {
             iops: rate(commands),
             bytes_per_s: rate(io_bytes),
             latency,
+            time_series: None,
         }
     }
 }

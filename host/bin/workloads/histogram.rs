@@ -2,7 +2,7 @@
 //!
 //! Each value below 2^`bits` has its own bucket. Above, every power of two is split into 2^`bits` equal buckets.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// Counts of values in log-linear buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,8 +28,13 @@ pub struct Latency {
     pub stddev_ns: f64,
     /// Maximum.
     pub max_ns: u64,
-    /// Pairs of percentile and value.
+    /// Pairs of percentile and value; in JSON an object, as in `{"99.9": 81234}`.
+    #[serde(serialize_with = "as_object")]
     pub percentiles_ns: Vec<(f64, u64)>,
+}
+
+fn as_object<S: Serializer>(pairs: &[(f64, u64)], s: S) -> Result<S::Ok, S::Error> {
+    s.collect_map(pairs.iter().map(|(percent, ns)| (percent.to_string(), ns)))
 }
 
 impl Histogram {
@@ -94,8 +99,8 @@ impl Histogram {
         })
     }
 
-    /// Returns the statistics; `None` if there are no values.
-    pub fn latency(&self) -> Option<Latency> {
+    /// Returns the statistics with these percentiles; `None` if there are no values.
+    pub fn latency(&self, percentiles: &[f64]) -> Option<Latency> {
         let samples = self.samples();
         let used = || self.counts.iter().enumerate().filter(|(_, n)| **n > 0);
         let (first, _) = used().next()?;
@@ -106,7 +111,7 @@ impl Histogram {
         };
         let mean_ns = used().map(|(i, n)| middle(i) * *n as f64).sum::<f64>() / samples as f64;
         let variance = used().map(|(i, n)| (middle(i) - mean_ns).powi(2) * *n as f64).sum::<f64>() / samples as f64;
-        let percentiles_ns = PERCENTILES.iter().filter_map(|p| Some((*p, self.percentile(*p)?))).collect();
+        let percentiles_ns = percentiles.iter().filter_map(|p| Some((*p, self.percentile(*p)?))).collect();
         Some(Latency {
             samples,
             min_ns: Self::range(self.bits, first).0,
@@ -135,7 +140,7 @@ mod tests {
             counts[bucket(bits, v)] += 1;
         }
         let h = Histogram::new(bits, counts);
-        let l = h.latency().unwrap();
+        let l = h.latency(&PERCENTILES).unwrap();
         assert_eq!(l.samples, 10_000);
         assert_eq!(l.min_ns, 1);
         assert!((l.mean_ns - 5000.5).abs() < 5000.0 / 32.0, "{}", l.mean_ns);
@@ -147,7 +152,7 @@ mod tests {
 
     #[test]
     fn nothing_counted_is_no_latency() {
-        assert!(Histogram::new(5, vec![0; 64]).latency().is_none());
+        assert!(Histogram::new(5, vec![0; 64]).latency(&PERCENTILES).is_none());
         assert_eq!(Histogram::new(5, vec![]).percentile(50.0), None);
     }
 

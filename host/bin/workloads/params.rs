@@ -4,6 +4,10 @@ use core::mem::offset_of;
 pub const NVME_BENCH_PER_LANE: u32 = 64;
 pub const NVME_BENCH_BITS: u32 = 5;
 pub const NVME_BENCH_BUCKETS: usize = 1152;
+pub const NVME_BENCH_SIZES: u32 = 16;
+pub const NVME_BENCH_ZONES: u32 = 65536;
+pub const NVME_BENCH_TOTALS: u32 = 6;
+pub const NVME_BENCH_PACE_BITS: u32 = 8;
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable, Default)]
 pub struct QueueServiced {
@@ -93,40 +97,117 @@ const _: () = {
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable)]
+pub struct NvmeSize {
+    pub blocks: u32,
+    pub up_to: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of NvmeSize"][size_of::<NvmeSize>() - 8usize];
+    ["Alignment of NvmeSize"][align_of::<NvmeSize>() - 4usize];
+    ["Offset of field: NvmeSize::blocks"][offset_of!(NvmeSize, blocks) - 0usize];
+    ["Offset of field: NvmeSize::up_to"][offset_of!(NvmeSize, up_to) - 4usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
+pub struct NvmeZone {
+    pub first: u32,
+    pub count: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of NvmeZone"][size_of::<NvmeZone>() - 8usize];
+    ["Alignment of NvmeZone"][align_of::<NvmeZone>() - 4usize];
+    ["Offset of field: NvmeZone::first"][offset_of!(NvmeZone, first) - 0usize];
+    ["Offset of field: NvmeZone::count"][offset_of!(NvmeZone, count) - 4usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
+pub struct NvmeInterval {
+    pub commands: u64,
+    pub blocks: u64,
+    pub latency_ns: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of NvmeInterval"][size_of::<NvmeInterval>() - 24usize];
+    ["Alignment of NvmeInterval"][align_of::<NvmeInterval>() - 8usize];
+    ["Offset of field: NvmeInterval::commands"][offset_of!(NvmeInterval, commands) - 0usize];
+    ["Offset of field: NvmeInterval::blocks"][offset_of!(NvmeInterval, blocks) - 8usize];
+    ["Offset of field: NvmeInterval::latency_ns"][offset_of!(NvmeInterval, latency_ns) - 16usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
 pub struct NvmeBench {
     pub buffers: u64,
     pub histogram: u64,
     pub totals: u64,
+    pub zones: u64,
+    pub sizes: u64,
+    pub series: u64,
+    pub stop: u64,
+    pub first_block: u64,
+    pub region_blocks: u64,
+    pub stride_blocks: u64,
     pub units: u64,
+    pub commands: u64,
+    pub first: u64,
     pub seed: u64,
+    pub ramp_ns: u64,
     pub runtime_ns: u64,
-    pub blocks: u32,
+    pub interval_ns: u64,
+    pub pace: [u64; 2usize],
+    pub intervals: u32,
+    pub buffer_blocks: u32,
+    pub read_blocks: u32,
+    pub write_blocks: u32,
     pub lanes: u32,
     pub warp_lanes: u32,
     pub per_lane: u32,
     pub read_percent: u32,
     pub random: u32,
+    pub map: u32,
+    pub scatter: u32,
+    pub run: u32,
     pub verify: u32,
-    pub first: u32,
+    pub padding: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of NvmeBench"][size_of::<NvmeBench>() - 80usize];
+    ["Size of NvmeBench"][size_of::<NvmeBench>() - 208usize];
     ["Alignment of NvmeBench"][align_of::<NvmeBench>() - 8usize];
     ["Offset of field: NvmeBench::buffers"][offset_of!(NvmeBench, buffers) - 0usize];
     ["Offset of field: NvmeBench::histogram"][offset_of!(NvmeBench, histogram) - 8usize];
     ["Offset of field: NvmeBench::totals"][offset_of!(NvmeBench, totals) - 16usize];
-    ["Offset of field: NvmeBench::units"][offset_of!(NvmeBench, units) - 24usize];
-    ["Offset of field: NvmeBench::seed"][offset_of!(NvmeBench, seed) - 32usize];
-    ["Offset of field: NvmeBench::runtime_ns"][offset_of!(NvmeBench, runtime_ns) - 40usize];
-    ["Offset of field: NvmeBench::blocks"][offset_of!(NvmeBench, blocks) - 48usize];
-    ["Offset of field: NvmeBench::lanes"][offset_of!(NvmeBench, lanes) - 52usize];
-    ["Offset of field: NvmeBench::warp_lanes"][offset_of!(NvmeBench, warp_lanes) - 56usize];
-    ["Offset of field: NvmeBench::per_lane"][offset_of!(NvmeBench, per_lane) - 60usize];
-    ["Offset of field: NvmeBench::read_percent"][offset_of!(NvmeBench, read_percent) - 64usize];
-    ["Offset of field: NvmeBench::random"][offset_of!(NvmeBench, random) - 68usize];
-    ["Offset of field: NvmeBench::verify"][offset_of!(NvmeBench, verify) - 72usize];
-    ["Offset of field: NvmeBench::first"][offset_of!(NvmeBench, first) - 76usize];
+    ["Offset of field: NvmeBench::zones"][offset_of!(NvmeBench, zones) - 24usize];
+    ["Offset of field: NvmeBench::sizes"][offset_of!(NvmeBench, sizes) - 32usize];
+    ["Offset of field: NvmeBench::series"][offset_of!(NvmeBench, series) - 40usize];
+    ["Offset of field: NvmeBench::stop"][offset_of!(NvmeBench, stop) - 48usize];
+    ["Offset of field: NvmeBench::first_block"][offset_of!(NvmeBench, first_block) - 56usize];
+    ["Offset of field: NvmeBench::region_blocks"][offset_of!(NvmeBench, region_blocks) - 64usize];
+    ["Offset of field: NvmeBench::stride_blocks"][offset_of!(NvmeBench, stride_blocks) - 72usize];
+    ["Offset of field: NvmeBench::units"][offset_of!(NvmeBench, units) - 80usize];
+    ["Offset of field: NvmeBench::commands"][offset_of!(NvmeBench, commands) - 88usize];
+    ["Offset of field: NvmeBench::first"][offset_of!(NvmeBench, first) - 96usize];
+    ["Offset of field: NvmeBench::seed"][offset_of!(NvmeBench, seed) - 104usize];
+    ["Offset of field: NvmeBench::ramp_ns"][offset_of!(NvmeBench, ramp_ns) - 112usize];
+    ["Offset of field: NvmeBench::runtime_ns"][offset_of!(NvmeBench, runtime_ns) - 120usize];
+    ["Offset of field: NvmeBench::interval_ns"][offset_of!(NvmeBench, interval_ns) - 128usize];
+    ["Offset of field: NvmeBench::pace"][offset_of!(NvmeBench, pace) - 136usize];
+    ["Offset of field: NvmeBench::intervals"][offset_of!(NvmeBench, intervals) - 152usize];
+    ["Offset of field: NvmeBench::buffer_blocks"][offset_of!(NvmeBench, buffer_blocks) - 156usize];
+    ["Offset of field: NvmeBench::read_blocks"][offset_of!(NvmeBench, read_blocks) - 160usize];
+    ["Offset of field: NvmeBench::write_blocks"][offset_of!(NvmeBench, write_blocks) - 164usize];
+    ["Offset of field: NvmeBench::lanes"][offset_of!(NvmeBench, lanes) - 168usize];
+    ["Offset of field: NvmeBench::warp_lanes"][offset_of!(NvmeBench, warp_lanes) - 172usize];
+    ["Offset of field: NvmeBench::per_lane"][offset_of!(NvmeBench, per_lane) - 176usize];
+    ["Offset of field: NvmeBench::read_percent"][offset_of!(NvmeBench, read_percent) - 180usize];
+    ["Offset of field: NvmeBench::random"][offset_of!(NvmeBench, random) - 184usize];
+    ["Offset of field: NvmeBench::map"][offset_of!(NvmeBench, map) - 188usize];
+    ["Offset of field: NvmeBench::scatter"][offset_of!(NvmeBench, scatter) - 192usize];
+    ["Offset of field: NvmeBench::run"][offset_of!(NvmeBench, run) - 196usize];
+    ["Offset of field: NvmeBench::verify"][offset_of!(NvmeBench, verify) - 200usize];
+    ["Offset of field: NvmeBench::padding"][offset_of!(NvmeBench, padding) - 204usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable, Default)]

@@ -4,7 +4,8 @@ use super::{DeviceProbeArgs, volume};
 use crate::engine;
 use crate::interrupt::Interrupt;
 use crate::output::Failure;
-use crate::workloads::nvme::{NvmeBench, NvmeJob};
+use crate::workloads::nvme::sizes::Sizes;
+use crate::workloads::nvme::{NvmeBench, NvmeJob, Pattern};
 use serde_json::{Value, json};
 use std::time::Duration;
 use warpbell::units::Bytes;
@@ -26,16 +27,9 @@ pub fn run(args: &DeviceProbeArgs, interrupt: &Interrupt) -> Result<Value, Failu
     engine.set_deadline(DEADLINE)?;
     let _stop = interrupt.stops(&engine);
     let (volume, controller) = volume(args, &engine, COMMAND)?;
-    let job = |runtime| NvmeJob {
-        read_percent: 50,
-        random: true,
-        command_bytes: COMMAND.0,
-        iodepth: 32,
-        runtime,
-        touched_bytes: args.size.0.min(volume.bytes()),
-        verify: true,
-        seed: 1,
-    };
+    let touched = args.size.0.min(volume.bytes());
+    let mixed = NvmeJob::new(Pattern::Randrw, Sizes::all(COMMAND.0), touched);
+    let job = |runtime| NvmeJob { iodepth: 32, runtime, verify: true, ..mixed.clone() };
     let load = NvmeBench::new(&volume, job(LOAD))?;
     load.fill(|_, _| {})?;
     let (under_load, reset) = std::thread::scope(|s| {

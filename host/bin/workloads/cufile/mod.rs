@@ -16,7 +16,7 @@ pub use library::{Cufile, Facts, Session};
 
 use super::error::MeasureError;
 use super::fio::Direction;
-use super::histogram::Histogram;
+use super::histogram::{Histogram, PERCENTILES};
 use super::nvme::{NvmeJob, NvmeRun};
 use super::params::{NVME_BENCH_BITS, NVME_BENCH_BUCKETS};
 use pattern::Geometry;
@@ -34,7 +34,7 @@ const CPU_BUFFERS: usize = 32 << 20;
 const ROUNDS: usize = 4096;
 
 /// Commands of a job, as cuFile gets them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct CufileJob<'a> {
     /// The file that the device holds.
     pub path: &'a Path,
@@ -70,10 +70,10 @@ pub struct CufileRow {
 /// [`MeasureError::Cufile`] if a call fails, [`MeasureError::Wrong`] if a command read wrong data,
 /// [`MeasureError::Stopped`] if the engine was told to stop.
 pub fn measure(session: &Session, engine: &Engine, of: &CufileJob<'_>, api: Api) -> Result<CufileRow, MeasureError> {
-    let shape = Shape::of(api, of.job.iodepth, of.threads, session.properties.max_batch);
-    let writes = of.job.read_percent < 100;
+    let shape = Shape::of(api, of.job.in_flight(), of.threads, session.properties.max_batch);
+    let writes = of.job.writes();
     let file = Registered::open(session, of.path, writes, of.direct)?;
-    let bytes = of.job.command_bytes as usize;
+    let bytes = of.job.most_bytes() as usize;
     let (threads, each) = (shape.threads as usize, shape.each as usize);
     let wanted = if engine.is_gpu() { GPU_BUFFERS } else { CPU_BUFFERS };
     let rounds = (wanted / (threads * each * bytes)).clamp(1, ROUNDS);
@@ -98,12 +98,13 @@ pub fn measure(session: &Session, engine: &Engine, of: &CufileJob<'_>, api: Api)
 fn of_counts(job: &NvmeJob, counts: &Counts) -> NvmeRun {
     let direction = |name, side: usize| {
         let (h, commands) = (&counts.histograms[side], counts.commands[side]);
-        Direction::new(name, commands, commands * job.command_bytes, counts.elapsed, h.latency())
+        Direction::new(name, commands, commands * job.most_bytes(), counts.elapsed, h.latency(&PERCENTILES))
     };
     NvmeRun {
-        read: (job.read_percent > 0).then(|| direction("read", 0)),
-        write: (job.read_percent < 100).then(|| direction("write", 1)),
-        verified: job.verify && job.read_percent > 0,
+        read: job.reads().then(|| direction("read", 0)),
+        write: job.writes().then(|| direction("write", 1)),
+        verified: job.verify && job.reads(),
+        steadiness: None,
     }
 }
 

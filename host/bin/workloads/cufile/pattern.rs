@@ -92,7 +92,7 @@ impl Choice {
             addresses: (job.seed.wrapping_add(lane + 1)).wrapping_mul(MULTIPLIER) | 1,
             directions: (job.seed.wrapping_add(lane + 1)).wrapping_mul(WARP_MULTIPLIER) | 1,
             read_percent: job.read_percent.into(),
-            stride: (!job.random).then_some(all),
+            stride: (!job.rw.is_random()).then_some(all),
         };
         lanes.map(of).collect()
     }
@@ -114,22 +114,14 @@ impl Choice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workloads::nvme::{NvmeBench, NvmeJob};
-    use std::time::Duration;
+    use crate::workloads::nvme::sizes::Sizes;
+    use crate::workloads::nvme::{NvmeBench, NvmeJob, Pattern};
     use warpbell::engine::Engine;
     use warpbell::storage::{Drive, OverwritePolicy, Volume};
 
     fn job(random: bool) -> NvmeJob {
-        NvmeJob {
-            read_percent: 100,
-            random,
-            command_bytes: 4096,
-            iodepth: 4,
-            runtime: Duration::from_millis(10),
-            touched_bytes: 1 << 20,
-            verify: true,
-            seed: 7,
-        }
+        let rw = if random { Pattern::Randread } else { Pattern::Read };
+        NvmeJob { iodepth: 4, verify: true, seed: 7, ..NvmeJob::new(rw, Sizes::all(4096), 1 << 20) }
     }
 
     #[test]
@@ -161,7 +153,7 @@ mod tests {
         let mut lanes = Choice::of(1..2, 3, &job(false), 5);
         let units: Vec<u64> = of(&mut lanes[0])[..4].iter().map(|o| o.unit).collect();
         assert_eq!(units, [1, 4, 2, 0]);
-        let mixed = NvmeJob { read_percent: 30, ..job(true) };
+        let mixed = NvmeJob { rw: Pattern::Randrw, read_percent: 30, ..job(true) };
         let reads = of(&mut Choice::of(0..1, 1, &mixed, 9)[0]).iter().filter(|o| o.is_read).count();
         assert!((200..400).contains(&reads), "{reads}");
     }

@@ -135,7 +135,7 @@ struct Record {
 /// The first error of a thread, or [`MeasureError::Stopped`].
 pub fn run(settings: &Settings<'_>) -> Result<Counts, MeasureError> {
     let (threads, each) = (settings.shape.threads as usize, settings.shape.each as usize);
-    let units = settings.job.touched_bytes / settings.job.command_bytes;
+    let units = settings.job.size_bytes / settings.job.most_bytes();
     let lanes = (threads * each) as u64;
     let records: Vec<Mutex<Record>> = (0..threads as u64)
         .map(|t| {

@@ -1,0 +1,215 @@
+//! Runs `warpbell bench nvme`: one measurement, or one for each point of a sweep.
+
+mod fio_json;
+mod sweep;
+
+use super::compare::{Compared as CufileFigures, Comparison};
+use crate::args::{Compared, NvmeArgs, ReportFormat};
+use crate::interrupt::Interrupt;
+use crate::output::{Failure, Text};
+use crate::progress::Loading;
+use crate::workloads::nvme::{DepthLimit, InFlight, NvmeBench, NvmeJob, NvmeRun};
+use crate::workloads::report::{Report, Spread};
+use crate::{device, engine, output};
+use serde::Serialize;
+use serde_json::json;
+use sweep::Sweep;
+use warpbell::units::{Bytes, BytesOrShare, si};
+
+/// Size in bytes of a memory device on a GPU engine, if no size is given.
+const GPU_DEVICE: u64 = 1 << 30;
+/// Size in bytes of a memory device on a CPU engine, if no size is given.
+const CPU_DEVICE: u64 = 64 << 20;
+
+/// Results of one job.
+#[derive(Debug, Serialize)]
+struct Row {
+    job: NvmeJob,
+    /// Commands in flight, after the limits of threads and queues.
+    in_flight: u64,
+    /// Commands per second of all runs.
+    iops: Option<Spread>,
+    /// All runs, the slowest first.
+    runs: Vec<NvmeRun>,
+    /// Figures of cuFile beside.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cufile: Option<CufileFigures>,
+}
+
+impl Row {
+    /// Returns the run in the middle.
+    fn median(&self) -> &NvmeRun {
+        &self.runs[self.runs.len() / 2]
+    }
+}
+
+/// Measures a device and prints the figures.
+///
+/// # Errors
+/// * [`Failure::Usage`] if options contradict each other.
+/// * [`Failure::BrokenPipe`] if standard output was closed.
+/// * [`Failure::Error`] if the engine, the device or a measurement fails, or data is wrong.
+pub fn run(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
+    let args = &with_filename(args)?;
+    let text = Text::beside(&args.report)?;
+    let sweep = Sweep::of(args);
+    // A memory device is filled first, so that reads find data. Other devices are opened read-only unless a job writes.
+    let writes = sweep.writes() || args.verify;
+    let comparison = match args.compare {
+        Some(Compared::Cufile) if sweep.is_swept() => {
+            return Err(Failure::Usage("--compare measures one point; give one value for each option".to_owned()));
+        }
+        Some(Compared::Cufile) => Some(Comparison::prepare(args, device_bytes(args, CPU_DEVICE), writes)?),
+        None => None,
+    };
+    let engine = engine::open(&args.engine)?;
+    text.line(format_args!("# warpbell {}  bench nvme  engine {engine}", env!("CARGO_PKG_VERSION")))?;
+    let _stop = interrupt.stops(&engine);
+    let bytes = device_bytes(args, if engine.is_gpu() { GPU_DEVICE } else { CPU_DEVICE });
+    interrupt.doing("opening the device");
+    let volume = device::measured(&args.device, &engine, bytes, Bytes(sweep.most_bytes()), writes)?;
+    interrupt.doing("measuring");
+    device::announce(&volume, "", false, &Text::commented(&text))?;
+    let jobs = sweep.jobs(args, volume.bytes())?;
+    let mut filled = Filled(None);
+    let mut rows = Vec::new();
+    for job in jobs {
+        let bench = NvmeBench::new(&volume, job.clone())?;
+        warn_of_depth(bench.in_flight());
+        if rows.is_empty() {
+            let mut settings = job.settings();
+            settings.retain(|(name, _)| !sweep.swept().contains(name));
+            text.line(format_args!("{}", head_of(&settings, bench.in_flight())))?;
+            if sweep.is_swept() {
+                text.line(format_args!("{}", sweep.head()))?;
+            }
+        }
+        if bench.needs_fill() && !filled.has(&job) {
+            let bar = Loading::new();
+            interrupt.doing("filling the device");
+            bench.fill(|done, total| bar.filled(done, total))?;
+            interrupt.doing("measuring");
+        }
+        filled.after(&job);
+        let mut runs = (0..args.runs).map(|_| bench.run()).collect::<Result<Vec<_>, _>>()?;
+        let iops = Spread::of(runs.iter().map(NvmeRun::iops));
+        runs.sort_by(|a, b| a.iops().total_cmp(&b.iops()));
+        let row = Row { in_flight: bench.in_flight().effective, job, iops, runs, cufile: None };
+        if sweep.is_swept() {
+            sweep.lines(&row).iter().try_for_each(|line| text.line(format_args!("{line}")))?;
+        } else {
+            describe(&row, &text)?;
+        }
+        rows.push(row);
+    }
+    if sweep.is_swept() && args.verify {
+        text.line(format_args!("# verified: every block that was read has the data that was written"))?;
+    }
+    let taken = device::path_after(&volume)?;
+    if taken.redundancy.is_some() {
+        text.line(format_args!("{}", device::copies(&taken)))?;
+    }
+    let compared = match (comparison, &rows[..]) {
+        (Some(comparison), [row]) => {
+            // The device's service threads sleep meanwhile.
+            let measured = (row.job.clone(), row.in_flight, row.median());
+            Some(comparison.run(&engine, measured, (volume.block_bytes(), args.runs), &text, interrupt)?)
+        }
+        _ => None,
+    };
+    let (figures, failure) = compared.unzip();
+    if let (Some(row), figures @ Some(_)) = (rows.first_mut(), figures) {
+        row.cufile = figures;
+    }
+    if let Some(path) = &args.report.json {
+        match args.output_format {
+            ReportFormat::FioJson => output::write_document(&fio_json::document(&rows, &engine, &taken), path)?,
+            ReportFormat::Warpbell => {
+                let config = json!({ "runs": args.runs, "swept": sweep.swept() });
+                output::write_json("bench nvme", &Report::new(config, &engine, Some(taken), rows), path)?;
+            }
+        }
+    }
+    failure.flatten().map_or(Ok(()), Err)
+}
+
+/// Returns the arguments with the file that `--filename` names as the device.
+fn with_filename(args: &NvmeArgs) -> Result<NvmeArgs, Failure> {
+    let mut args = args.clone();
+    if args.filename.is_some() && !args.device.devices.is_empty() {
+        return Err(Failure::Usage("--filename and a device are two devices; leave one of them out".to_owned()));
+    }
+    args.device.devices.extend(args.filename.clone());
+    Ok(args)
+}
+
+/// Returns the bytes that a device needs for all points, or `default` where nothing gives bytes.
+fn device_bytes(args: &NvmeArgs, default: u64) -> u64 {
+    // Shares are of a device that has the default size.
+    let end = |bytes: &BytesOrShare| match bytes {
+        BytesOrShare::Bytes(bytes) => Some(bytes.0),
+        BytesOrShare::Share(_) => None,
+    };
+    let most =
+        |list: &[BytesOrShare]| list.iter().map(end).collect::<Option<Vec<_>>>().and_then(|all| all.into_iter().max());
+    let offset = args.offset.iter().filter_map(end).max().unwrap_or(0);
+    most(&args.size).map_or(default.saturating_add(offset), |size| size.saturating_add(offset))
+}
+
+/// Part of the device that has the data which a check expects.
+struct Filled(Option<(u64, u64)>);
+
+impl Filled {
+    fn has(&self, job: &NvmeJob) -> bool {
+        self.0.is_some_and(|(from, to)| from <= job.offset_bytes && job.offset_bytes + job.size_bytes <= to)
+    }
+
+    /// Notes what a job leaves: data without the pattern, if it writes and does not verify.
+    fn after(&mut self, job: &NvmeJob) {
+        if job.writes() && !job.verify {
+            self.0 = None;
+        } else if !self.has(job) && (job.verify || job.reads()) {
+            self.0 = Some((job.offset_bytes, job.offset_bytes + job.size_bytes));
+        }
+    }
+}
+
+/// Returns the line about the job. `depth` tells the commands in flight if they differ from what was asked for.
+fn head_of(settings: &[(&'static str, String)], depth: InFlight) -> String {
+    let words: Vec<String> = settings
+        .iter()
+        .map(|(name, value)| match *name {
+            "iodepth" if depth.reason.is_some() => format!("{name} {value} ({} in flight)", depth.effective),
+            _ => format!("{name} {value}"),
+        })
+        .collect();
+    format!("# {}", words.join("  "))
+}
+
+fn warn_of_depth(depth: InFlight) {
+    if let Some(reason) = depth.reason {
+        let more = match reason {
+            DepthLimit::Queues { .. } => "raise --queues or --depth",
+            _ => "raise --threads",
+        };
+        let (asked, has) = (depth.requested, depth.effective);
+        output::warn(format_args!("--iodepth {asked}: {has} commands are in flight, because {reason}; {more}"));
+    }
+}
+
+/// Prints a measurement that stands alone.
+fn describe(row: &Row, text: &Text) -> Result<(), Failure> {
+    let median = row.median();
+    text.line(format_args!("{median}"))?;
+    if median.verified {
+        text.line(format_args!("  verified: every block that was read has the data that was written"))?;
+    }
+    if let (Some(s), true) = (row.iops, row.runs.len() > 1) {
+        let (n, min, max) = (row.runs.len(), si(s.min), si(s.max));
+        text.line(format_args!(
+            "  {n} runs: IOPS min {min}, median {}, max {max}; the run above is the middle one",
+            si(s.median)
+        ))?;
+    }
+    Ok(())
+}

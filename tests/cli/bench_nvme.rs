@@ -1,0 +1,95 @@
+//! Tests `bench nvme`: sweeps, fio's options, and reports in fio's shape.
+
+use crate::program::*;
+use serde_json::Value;
+
+const JOB: [&str; 8] = ["bench", "nvme", "--engine", "cpu", "--size", "1M", "--runtime", "20ms"];
+
+fn run(more: &[&str]) -> String {
+    succeeds(&[&JOB[..], more].concat())
+}
+
+#[test]
+fn each_point_of_a_sweep_has_its_row() {
+    let folder = folder();
+    let report = folder.path().join("sweep.json");
+    let lists = ["--bs", "512,4k", "--iodepth", "1,4", "--rw", "randread,randrw", "--runs", "2", "--verify"];
+    let text = run(&[&lists[..], &["--json", name(&report)]].concat());
+    let rows: Vec<Vec<&str>> =
+        text.lines().filter(|l| !l.starts_with('#')).map(|l| l.split_whitespace().collect()).collect();
+    // Reads alone have one row, reads and writes two.
+    assert_eq!(rows.len(), 4 + 8, "{text}");
+    assert_eq!((rows[0][0], &rows[0][1..3], rows[0][4]), ("randread", &["512", "B"][..], "read"), "{text}");
+    assert_eq!((rows[11][0], &rows[11][1..3], rows[11][4]), ("randrw", &["4", "KiB"][..], "write"), "{text}");
+    mentions(&text, &["# verified: every block that was read", "size 1 MiB  ", "p99.9"]);
+    assert!(text.lines().skip(2).all(|line| line.len() <= 80), "{text}");
+    let report = json(&report);
+    assert_eq!(report["config"]["swept"], serde_json::json!(["rw", "bs", "iodepth"]));
+    let points = report["results"].as_array().unwrap();
+    let of = |point: &Value| {
+        (point["job"]["bytes"].clone(), point["job"]["iodepth"].clone(), point["runs"].as_array().unwrap().len())
+    };
+    assert_eq!(of(&points[0]), (512.into(), 1.into(), 2));
+    assert_eq!(of(&points[7]), (4096.into(), 4.into(), 2));
+    // Two sweeps are compared point by point; one with itself has no difference.
+    let same = folder.path().join("same.json");
+    std::fs::copy(folder.path().join("sweep.json"), &same).unwrap();
+    let compared = succeeds(&["compare", name(&folder.path().join("sweep.json")), name(&same)]);
+    mentions(&compared, &["rw randrw, bs 4096, iodepth 4, write"]);
+}
+
+#[test]
+fn a_run_without_a_limit_of_time_ends_with_its_work() {
+    let text = succeeds(&[
+        "bench",
+        "nvme",
+        "--engine",
+        "cpu",
+        "--runtime=0",
+        "--size",
+        "50%",
+        "--rw=readwrite",
+        "--offset=25%",
+        "--bs=8k",
+        "--json",
+        "-",
+    ]);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let row = &report["results"][0];
+    assert_eq!((&row["job"]["offset_bytes"], &row["job"]["size_bytes"]), (&(16 << 20).into(), &(32 << 20).into()));
+    let moved: u64 = ["read", "write"].iter().map(|side| row["runs"][0][side]["io_bytes"].as_u64().unwrap()).sum();
+    assert_eq!(moved, 32 << 20);
+}
+
+#[test]
+fn a_report_in_fio_s_shape_is_read_as_fio_s() {
+    let folder = folder();
+    let (own, fio) = (folder.path().join("own.json"), folder.path().join("fio.json"));
+    run(&["--rw", "randrw", "--percentile-list", "50,99,99.9", "--json", name(&own)]);
+    run(&["--rw", "randrw", "--percentile-list", "50,99,99.9", "--output-format", "fio-json", "--json", name(&fio)]);
+    let document = json(&fio);
+    let job = &document["jobs"][0];
+    for side in ["read", "write"] {
+        let d = &job[side];
+        let of = |key: &str| d[key].as_u64().unwrap();
+        assert_eq!((of("io_bytes"), of("io_kbytes")), (of("total_ios") * 4096, of("total_ios") * 4));
+        assert_eq!(of("bw"), of("bw_bytes") >> 10);
+        let percentiles: Vec<&String> = d["clat_ns"]["percentile"].as_object().unwrap().keys().collect();
+        assert_eq!(percentiles, ["50.000000", "99.000000", "99.900000"]);
+    }
+    assert_eq!((&job["job options"]["bs"], &job["trim"]["total_ios"]), (&"4096".into(), &0.into()));
+    let o = warpbell(&["compare", name(&own), name(&fio), "--tolerance", "1000%"]);
+    let text = stdout(&o);
+    mentions(&text, &["B  fio warpbell-", "write  iops"]);
+}
+
+#[test]
+fn lists_that_make_too_many_points_are_refused() {
+    let many: Vec<String> = (1..=101).map(|n| n.to_string()).collect();
+    let many = many.join(",");
+    let o = warpbell(&[&JOB[..], &["--iodepth", &many, "--numjobs", &many]].concat());
+    assert_eq!(o.status.code(), Some(2));
+    mentions(&stderr(&o), &["more than 10000 combinations", "101 of numjobs", "101 of iodepth"]);
+    let two = warpbell(&[&JOB[..], &["--filename", "x", "--bs", "4k,8k", "--compare", "cufile"]].concat());
+    mentions(&stderr(&two), &["--compare measures one point"]);
+}
