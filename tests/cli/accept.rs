@@ -83,6 +83,39 @@ fn a_software_device_passes_from_cold_to_done() {
     assert!(run.report["subject"]["machine"]["host"].as_str().unwrap().contains("Linux"));
 }
 
+/// Returns the engines and their threads, as the reports of a run's commands name them.
+fn engines(run: &Ended) -> Vec<(&str, u64)> {
+    let steps = run.report["steps"].as_array().unwrap();
+    let environments =
+        steps.iter().flat_map(|s| s["commands"].as_array().unwrap()).map(|c| &c["report"]["environment"]);
+    let engines = environments.filter(|e| e.is_object());
+    engines.map(|e| (e["engine"].as_str().unwrap(), e["engine_threads"].as_u64().unwrap())).collect()
+}
+
+#[test]
+fn kernels_run_on_the_engine_that_the_option_names() {
+    let folder = folder();
+    let cpu = ["--engine", "cpu", "--threads", "3"];
+    for run in [storage(folder.path(), "soft:new.img", &cpu), network(folder.path(), &cpu)] {
+        assert!(run.output.status.success(), "{}", run.err());
+        let engine = &run.report["engine"];
+        assert_eq!((&engine["choice"], &engine["threads"]), (&"cpu".into(), &3.into()), "{engine}");
+        let text = String::from_utf8_lossy(&run.output.stdout).into_owned();
+        assert!(text.lines().next().unwrap().ends_with("  engine cpu"), "{text}");
+        let engines = engines(&run);
+        assert!(engines.len() > 5 && engines.iter().all(|e| *e == ("cpu", 3)), "{engines:?}");
+    }
+    let run = storage(folder.path(), "soft:new.img", &["--engine", "cpu", "--until", "gpu-bounce"]);
+    assert_eq!(run.step("gpu-bounce")["skipped"], "engine");
+    assert!(run.err().contains("step gpu-bounce was asked for and left out: --engine cpu"), "{}", run.err());
+    // No machine has this GPU. Where there is none at all, the doctor says so.
+    let run = storage(folder.path(), "soft:new.img", &["--engine", "gpu:4000"]);
+    assert_eq!(run.output.status.code(), Some(1), "{}", run.err());
+    assert_eq!(run.report["engine"]["choice"], "gpu:4000");
+    let wrong = command(folder.path(), &["nvme", "soft:mem", "--engine", "tpu"]).output().unwrap();
+    assert_eq!(wrong.status.code(), Some(2));
+}
+
 #[test]
 fn faults_of_storage_are_found_at_their_step() {
     let folder = folder();

@@ -1,5 +1,6 @@
 //! Runs the steps of a procedure in order, up to the first that fails, restores what they changed, and reports.
 
+use super::engine::EngineReport;
 use super::runner::{Runner, Stop};
 use super::step::{Outcome, Procedure, SkipReason, Status, Step, StepReport};
 use crate::output::{Failure, Text};
@@ -17,10 +18,13 @@ const NAME_WIDTH: usize = 14;
 pub struct Report {
     /// Version of this program.
     pub version: &'static str,
-    /// True if every step that this machine can carry out has passed, up to the last one that was asked for.
+    /// True if every step that this machine can carry out on the engine has passed, up to the last one that was asked
+    /// for.
     pub accepted: bool,
     /// Last step that was asked for, if not all were.
     pub until: Option<String>,
+    /// Engine that was asked for. The reports of the commands name the one that they had.
+    pub engine: EngineReport,
     /// Versions and names of what is under test.
     pub subject: Value,
     /// All steps, in order.
@@ -56,9 +60,9 @@ impl<'a> Acceptance<'a> {
         Self { procedure, runner, text, until, stop }
     }
 
-    /// Runs all steps, restores what they changed, and returns the report. Standard output that was closed ends nothing:
-    /// what was changed is restored all the same.
-    pub fn run(mut self) -> (Report, Result<(), Failure>) {
+    /// Runs all steps, restores what they changed, and returns the report, which names `engine`. Standard output that was
+    /// closed ends nothing: what was changed is restored all the same.
+    pub fn run(mut self, engine: EngineReport) -> (Report, Result<(), Failure>) {
         let started = Instant::now();
         let mut reports: Vec<StepReport> = Vec::new();
         let mut printed = Ok(());
@@ -88,6 +92,7 @@ impl<'a> Acceptance<'a> {
             version: env!("CARGO_PKG_VERSION"),
             accepted: false,
             until: self.until.clone(),
+            engine,
             subject: self.procedure.subject(),
             steps: reports,
             restored,

@@ -5,6 +5,7 @@
 
 mod acceptance;
 mod binding;
+mod engine;
 mod machine;
 pub mod notes;
 mod nvme;
@@ -15,11 +16,12 @@ mod step;
 #[cfg(test)]
 mod tests;
 
-use crate::args::ReportArgs;
+use crate::args::{EngineArgs, ReportArgs};
 use crate::interrupt::Interrupt;
 use crate::output::{self, Failure, Text, say};
 use acceptance::Acceptance;
 use clap::{Args, Subcommand};
+use engine::EngineReport;
 use probe::ProbeCommand;
 use runner::{Processes, Stop};
 use std::ffi::OsString;
@@ -28,18 +30,24 @@ use std::time::Duration;
 use step::{Procedure, Step};
 use warpbell::units::{Bytes, parse_duration};
 
+/// Help of `--engine`: steps choose among the engines that the option allows.
+const ENGINE: &str = "Engine of the steps that do not name one: auto takes a working GPU if there is one; cpu leaves the steps \
+                      of a GPU out; gpu requires one, and gpu:N names it";
+
 #[derive(Debug, Subcommand)]
 pub enum AcceptCommand {
     /// Prove the paths to an NVMe controller: bind it, read and write from the CPU, then from a GPU, faster path by
     /// faster path; contents are verified at each step
     #[command(
-        after_help = "Examples:\n  warpbell accept nvme 0000:65:00.0 --json report.json\n  warpbell accept nvme soft:mem --until cpu\n  warpbell accept nvme --list"
+        after_help = "Examples:\n  warpbell accept nvme 0000:65:00.0 --json report.json\n  warpbell accept nvme soft:mem --engine cpu --until cpu\n  warpbell accept nvme --list",
+        mut_arg("engine", |arg| arg.help(ENGINE))
     )]
     Nvme(Box<NvmeArgs>),
     /// Prove the paths to an RDMA device: verbs, then mlx5's queues and doorbells, faster path by faster path; contents
     /// are verified at each step
     #[command(
-        after_help = "Examples:\n  warpbell accept rdma --device mlx5_0 --json report.json\n  warpbell accept rdma --serve          (on the peer)\n  warpbell accept rdma --peer node2     (beside it)"
+        after_help = "Examples:\n  warpbell accept rdma --device mlx5_0 --json report.json\n  warpbell accept rdma --serve          (on the peer)\n  warpbell accept rdma --peer node2     (beside it)",
+        mut_arg("engine", |arg| arg.help(ENGINE))
     )]
     Rdma(Box<RdmaArgs>),
     /// Parts of steps that no other command does; steps start them.
@@ -67,6 +75,8 @@ pub struct RunArgs {
     /// Inject a fault into one step: `STEP=OPTIONS`, options of the software device.
     #[arg(long, value_name = "STEP=OPTIONS", hide = true)]
     pub fault: Option<String>,
+    #[command(flatten)]
+    pub engine: EngineArgs,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -179,8 +189,9 @@ fn accept(
     // The commands are process groups of their own: only this process gets a terminal's Ctrl-C.
     let _passed_on = interrupt.is_passed_on(move |signal| noted.note(signal));
     let mut runner = Processes::new(words, stop.clone())?;
-    text.line(format_args!("# warpbell {}  {command}", env!("CARGO_PKG_VERSION")))?;
-    let (report, printed) = Acceptance::new(procedure, &mut runner, &text, until, stop.clone()).run();
+    text.line(format_args!("# warpbell {}  {command}  engine {}", env!("CARGO_PKG_VERSION"), args.engine.engine))?;
+    let engine = EngineReport::of(&args.engine);
+    let (report, printed) = Acceptance::new(procedure, &mut runner, &text, until, stop.clone()).run(engine);
     if let Some(to) = &args.report.json {
         output::write_json(command, &report, to)?;
     }

@@ -2,6 +2,7 @@
 
 use super::NvmeArgs;
 use super::binding::Binding;
+use super::engine::{self, Place};
 use super::machine::Machine;
 use super::runner::{Call, Done, End, Kill, Runner};
 use super::step::{Outcome, Procedure, SkipReason, Step};
@@ -103,13 +104,37 @@ const LARGE_DEPTH: &str = "8";
 /// Most time for which a load runs before it is killed.
 const LOADED: Duration = Duration::from_millis(500);
 
-/// Options of the paths, in the order of their steps.
-const PATHS: [(&str, &[&str]); 5] = [
-    ("cpu", &["--engine", "cpu"]),
-    ("gpu-bounce", &["--engine", "gpu", "--queue-memory", "host", "--landing", "bounce", "--doorbell", "cpu"]),
-    ("gpu-doorbell", &["--engine", "gpu", "--queue-memory", "host", "--landing", "bounce", "--doorbell", "gpu"]),
-    ("gpu-queues", &["--engine", "gpu", "--queue-memory", "gpu", "--landing", "direct", "--doorbell", "gpu"]),
-    ("gpu-direct", &["--engine", "gpu", "--queue-memory", "gpu", "--landing", "direct", "--doorbell", "gpu"]),
+/// Data path to the device.
+#[derive(Debug)]
+struct DataPath {
+    step: &'static str,
+    place: Place,
+    options: &'static [&'static str],
+}
+
+/// Data paths, in the order of their steps.
+const PATHS: [DataPath; 5] = [
+    DataPath { step: "cpu", place: Place::Cpu, options: &[] },
+    DataPath {
+        step: "gpu-bounce",
+        place: Place::Gpu,
+        options: &["--queue-memory", "host", "--landing", "bounce", "--doorbell", "cpu"],
+    },
+    DataPath {
+        step: "gpu-doorbell",
+        place: Place::Gpu,
+        options: &["--queue-memory", "host", "--landing", "bounce", "--doorbell", "gpu"],
+    },
+    DataPath {
+        step: "gpu-queues",
+        place: Place::Gpu,
+        options: &["--queue-memory", "gpu", "--landing", "direct", "--doorbell", "gpu"],
+    },
+    DataPath {
+        step: "gpu-direct",
+        place: Place::Gpu,
+        options: &["--queue-memory", "gpu", "--landing", "direct", "--doorbell", "gpu"],
+    },
 ];
 
 /// The acceptance run of one controller.
@@ -127,8 +152,8 @@ pub struct Storage {
     kept: Option<String>,
     /// Largest command.
     large: u64,
-    /// Options of the fastest path that has passed.
-    path: &'static [&'static str],
+    /// Fastest path that has passed.
+    path: &'static DataPath,
     fault: Option<(String, String)>,
     identify: Value,
 }
@@ -198,7 +223,7 @@ impl Storage {
             created: None,
             kept: None,
             large: LARGE,
-            path: PATHS[0].1,
+            path: &PATHS[0],
             fault,
             identify: Value::Null,
         })
@@ -243,12 +268,19 @@ impl Storage {
     }
 
     /// Returns the command of a load: `bench nvme`, with these options.
-    fn load(&self, name: &str, step: &Step, path: &[&str], options: &[&str], runtime: Duration) -> Call {
+    fn load(&self, name: &str, step: &Step, path: &DataPath, options: &[&str], runtime: Duration) -> Call {
         Call::new(name, &["bench", "nvme"], LIMIT + runtime)
             .with(options)
             .with(["--runtime".to_owned(), format!("{}ms", runtime.as_millis()), "--size".to_owned(), self.size()])
-            .with(path)
+            .with(self.options(path))
             .with(self.on_device(step))
+    }
+
+    /// Returns the options of a path: those of the engine, then those of the data path.
+    fn options(&self, path: &DataPath) -> Vec<String> {
+        let mut all = engine::options(&self.args.run.engine, path.place);
+        all.extend(path.options.iter().map(|&word| word.to_owned()));
+        all
     }
 
     fn size(&self) -> String {
@@ -256,7 +288,7 @@ impl Storage {
     }
 
     /// Runs loads in small and large commands, and compares what they read.
-    fn verified(&self, step: &Step, path: &[&str], depth: [&str; 2], runner: &mut dyn Runner) -> Outcome {
+    fn verified(&self, step: &Step, path: &DataPath, depth: [&str; 2], runner: &mut dyn Runner) -> Outcome {
         let large = self.large.to_string();
         let runs: [(&str, Vec<&str>); 3] = [
             ("small commands", vec!["--rw", "randrw", "--bs", "4k", "--iodepth", depth[0]]),
@@ -286,7 +318,8 @@ impl Storage {
     }
 
     fn doctor(&mut self, runner: &mut dyn Runner) -> Outcome {
-        let done = self.machine.examine(runner, &[], self.args.run.root.as_ref());
+        let require = engine::required(&self.args.run.engine);
+        let done = self.machine.examine(runner, require.as_slice(), self.args.run.root.as_ref());
         if !done.is_success() {
             return Outcome::failed(done.error());
         }
@@ -339,13 +372,12 @@ impl Storage {
             return failed;
         }
         let device = self.with_fault(step, &self.sized());
-        let done = match step.name {
-            "identify" => {
-                runner.run(&Call::new("nvme id", &["nvme", "id"], LIMIT).with([device]).with(["--json", "-"]))
-            }
-            _ => runner
-                .run(&Call::new("format-check", &["nvme", "format-check"], LIMIT).with([device]).with(["--json", "-"])),
+        let call = match step.name {
+            "identify" => Call::new("nvme id", &["nvme", "id"], LIMIT),
+            _ => Call::new("format-check", &["nvme", "format-check"], LIMIT),
         };
+        let limit = engine::deadline(&self.args.run.engine);
+        let done = runner.run(&call.with([device]).with(limit).with(["--json", "-"]));
         if !done.is_success() {
             let format =
                 done.get("/namespaces/0/format/command").as_str().map(|c| format!("it erases the namespace: {c}"));
@@ -380,6 +412,7 @@ impl Storage {
     fn contents(&mut self, step: &Step, runner: &mut dyn Runner) -> Outcome {
         let mut call = Call::new("contents", &["accept", "probe", "contents", "--json", "-"], LIMIT)
             .with(["--size".to_owned(), self.size()])
+            .with(engine::options(&self.args.run.engine, Place::Any))
             .with(["--device".into(), self.spec(step)]);
         if !self.args.yes_destroy.is_empty() {
             call = call.with(self.on_device(step).split_off(2));
@@ -402,7 +435,8 @@ impl Storage {
 
     fn read(&self, step: &Step, runner: &mut dyn Runner) -> Outcome {
         let runtime = self.args.run.runtime;
-        let mut call = Call::new("reads", &["bench", "nvme", "--engine", "cpu", "--rw", "randread"], LIMIT + runtime)
+        let mut call = Call::new("reads", &["bench", "nvme", "--rw", "randread"], LIMIT + runtime)
+            .with(engine::options(&self.args.run.engine, Place::Cpu))
             .with(["--bs", "4k", "--iodepth", DEPTH, "--runtime", &format!("{}ms", runtime.as_millis()), "--json", "-"])
             .with(["--device".into(), self.spec(step)]);
         if self.device.is_memory() {
@@ -431,7 +465,7 @@ impl Storage {
     }
 
     fn on_path(&mut self, step: &Step, runner: &mut dyn Runner) -> Outcome {
-        let Some((_, path)) = PATHS.iter().find(|(name, _)| *name == step.name) else {
+        let Some(path) = PATHS.iter().find(|path| path.step == step.name) else {
             return Outcome::failed("there is no such path");
         };
         let depth = if step.name == "gpu-queues" { ["1", "1"] } else { [DEPTH, LARGE_DEPTH] };
@@ -446,7 +480,7 @@ impl Storage {
         // A graph of half the bytes: about 128 for each vertex.
         let scale = (self.args.size.0 / 2 / 128).max(1).ilog2().clamp(8, 14);
         let call = Call::new("graph bfs", &["graph", "bfs", &format!("kron:{scale}"), "--json", "-"], LIMIT)
-            .with(self.path)
+            .with(self.options(self.path))
             .with(self.on_device(step));
         let done = runner.run(&call);
         if !done.is_success() {
@@ -477,7 +511,7 @@ impl Storage {
     fn reset(&self, step: &Step, runner: &mut dyn Runner) -> Outcome {
         let call = Call::new("reset under load", &["accept", "probe", "reset", "--json", "-"], LIMIT)
             .with(["--size".to_owned(), self.size()])
-            .with(self.path)
+            .with(self.options(self.path))
             .with(self.on_device(step));
         let done = runner.run(&call);
         if !done.is_success() {
@@ -526,8 +560,12 @@ impl Procedure for Storage {
             "read" => return self.read(step, runner),
             _ => {}
         }
+        let place = PATHS.iter().find(|path| path.step == step.name).map_or(Place::Any, |path| path.place);
+        if let Some(left_out) = engine::left_out(&self.args.run.engine, place) {
+            return left_out;
+        }
         // A machine without a GPU lacks its steps in any case.
-        let lacks = Some(step.name).filter(|name| name.starts_with("gpu-")).and_then(|name| self.lacks(name));
+        let lacks = Some(step.name).filter(|_| place == Place::Gpu).and_then(|name| self.lacks(name));
         if let (None, Some(why)) = (&lacks, &self.kept) {
             return Outcome::Skipped(SkipReason::Overwrite, why.clone());
         }

@@ -1,6 +1,7 @@
 //! The acceptance run of an RDMA device.
 
 use super::RdmaArgs;
+use super::engine::{self, Place};
 use super::machine::Machine;
 use super::probe::BEGUN;
 use super::runner::{Call, Done, Kill, Runner};
@@ -98,17 +99,17 @@ const FEW_THREADS: [&str; 4] = ["--ctas", "4", "--threads-per-cta", "64"];
 struct Path {
     step: &'static str,
     transport: &'static str,
-    engine: &'static str,
+    place: Place,
     queues: Option<&'static str>,
     doorbell: Option<&'static str>,
 }
 
 const PATHS: [Path; 5] = [
-    Path { step: "soft", transport: "soft", engine: "auto", queues: None, doorbell: None },
-    Path { step: "verbs", transport: "verbs", engine: "cpu", queues: None, doorbell: None },
-    Path { step: "mlx5-host", transport: "mlx5", engine: "auto", queues: Some("host"), doorbell: Some("cpu") },
-    Path { step: "mlx5-doorbell", transport: "mlx5", engine: "gpu", queues: Some("host"), doorbell: Some("gpu") },
-    Path { step: "mlx5-queues", transport: "mlx5", engine: "gpu", queues: Some("gpu"), doorbell: Some("gpu") },
+    Path { step: "soft", transport: "soft", place: Place::Any, queues: None, doorbell: None },
+    Path { step: "verbs", transport: "verbs", place: Place::Cpu, queues: None, doorbell: None },
+    Path { step: "mlx5-host", transport: "mlx5", place: Place::Any, queues: Some("host"), doorbell: Some("cpu") },
+    Path { step: "mlx5-doorbell", transport: "mlx5", place: Place::Gpu, queues: Some("host"), doorbell: Some("gpu") },
+    Path { step: "mlx5-queues", transport: "mlx5", place: Place::Gpu, queues: Some("gpu"), doorbell: Some("gpu") },
 ];
 
 /// The acceptance run of one RDMA device.
@@ -186,7 +187,9 @@ impl Network {
     fn bench(&self, step: &Step, path: &Path, name: &str, test: &str, options: &[String]) -> Call {
         Call::new(name, &["bench", "rdma", test], LIMIT)
             .with(options)
-            .with(["--initiator", "kernel", "--transport", path.transport, "--engine", path.engine, "--json", "-"])
+            .with(["--initiator", "kernel"])
+            .with(self.options(path))
+            .with(["--json", "-"])
             .set(&self.variables(step, path))
     }
 
@@ -210,7 +213,7 @@ impl Network {
             ("soft", Some(_)) => None,
             (_, Some(_)) => Some("the software NIC has no driver of the kernel".to_owned()),
             ("mlx5", None) if !is_mlx5 => Some("the device is no mlx5 device".to_owned()),
-            _ if path.engine == "gpu" => self.machine.no_gpu(),
+            _ if path.place == Place::Gpu => self.machine.no_gpu(),
             _ => None,
         }
     }
@@ -219,6 +222,9 @@ impl Network {
         let Some(path) = PATHS.iter().find(|p| p.step == step.name) else {
             return Outcome::failed("there is no such path");
         };
+        if let Some(left_out) = engine::left_out(&self.args.run.engine, path.place) {
+            return left_out;
+        }
         if let Some(why) = self.lacks(path) {
             return Outcome::lacking(why);
         }
@@ -244,13 +250,20 @@ impl Network {
 
     fn probe(&self, step: &Step, path: &Path, name: &str, probe: &str) -> Call {
         Call::new(name, &["accept", "probe", probe, "--pes", "2", "--json", "-"], LIMIT)
-            .with(["--transport", path.transport, "--engine", path.engine])
+            .with(self.options(path))
             .set(&self.variables(step, path))
     }
 
+    /// Returns the options of a path: its transport, then its engine.
+    fn options(&self, path: &Path) -> Vec<String> {
+        let transport = ["--transport", path.transport].map(str::to_owned);
+        transport.into_iter().chain(engine::options(&self.args.run.engine, path.place)).collect()
+    }
+
     fn doctor(&mut self, runner: &mut dyn Runner) -> Outcome {
-        let require: &[&str] = if self.soft.is_some() { &[] } else { &["rdma"] };
-        let done = self.machine.examine(runner, require, self.args.run.root.as_ref());
+        let device = self.soft.is_none().then_some("rdma");
+        let require: Vec<&str> = device.into_iter().chain(engine::required(&self.args.run.engine)).collect();
+        let done = self.machine.examine(runner, &require, self.args.run.root.as_ref());
         if done.is_success() { Outcome::Passed(self.machine.counts()) } else { Outcome::failed(done.error()) }
     }
 
@@ -275,7 +288,7 @@ impl Network {
             let mut path = self.path;
             if self.args.serve && self.soft.is_none() {
                 // Both sides then take what the other one has.
-                path = Path { transport: "auto", engine: "auto", queues: None, doorbell: None, ..path };
+                path = Path { transport: "auto", place: Place::Any, queues: None, doorbell: None, ..path };
             }
             let mut call = self.bench(step, &path, name, test, &options).with(["-p", &self.args.port.to_string()]);
             call = match &self.args.peer {
@@ -298,6 +311,9 @@ impl Network {
 
     fn heap(&self, step: &Step, runner: &mut dyn Runner) -> Outcome {
         let on_gpu = step.name == "gpu-heap";
+        if on_gpu && let Some(left_out) = engine::left_out(&self.args.run.engine, Place::Gpu) {
+            return left_out;
+        }
         if on_gpu && let Some(why) = self.machine.no_gpu() {
             return Outcome::lacking(why);
         }
@@ -306,14 +322,16 @@ impl Network {
             // Queues in GPU memory need all data there.
             path.queues = path.queues.map(|_| "host");
         }
-        let engine = if on_gpu { "gpu" } else { path.engine };
+        path.place = if on_gpu { Place::Gpu } else { path.place };
         let largest = self.args.max_size.0.min(64 << 10).to_string();
         let call = Call::new(
             "puts, gets, atomics, collectives",
             &["bench", "shmem", "all", "--runs", "1", "-e", &largest],
             LIMIT,
         )
-        .with(["-n", "20", "--transport", path.transport, "--engine", engine, "--json", "-"])
+        .with(["-n", "20"])
+        .with(self.options(&path))
+        .with(["--json", "-"])
         .set(&self.variables(step, &path))
         .set(&[("WARPBELL_HEAP", if on_gpu { "device" } else { "host" }.to_owned())]);
         // A GPU turns to one process at a time, and the software NIC writes to its memory only then. So both PEs are in one process.
@@ -341,7 +359,8 @@ impl Network {
     fn killed_peer(&self, step: &Step, runner: &mut dyn Runner) -> Outcome {
         const GONE: &str = "rank 1 is gone";
         let call = Call::new("load of two ranks, one of which is killed", &["accept", "probe", "exchange"], LIMIT)
-            .with(["--for", "10m", "--transport", self.path.transport, "--engine", self.path.engine])
+            .with(["--for", "10m"])
+            .with(self.options(&self.path))
             .set(&self.variables(step, &self.path));
         let mut call = Self::in_two_ranks(call, runner, &["--notice", "60s", "--grace", "60s"]);
         call.kill = Some(Kill { after_line: BEGUN, later: Duration::from_millis(300), rank: Some(1) });

@@ -24,6 +24,8 @@ pub struct Step {
 pub enum SkipReason {
     /// The machine or the device lacks what the step tests. The run can still be accepted.
     Lacking,
+    /// `--engine` leaves the step out. The run can still be accepted.
+    Engine,
     /// The device holds data, and nobody permitted to overwrite it. The run is not complete.
     Overwrite,
 }

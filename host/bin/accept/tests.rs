@@ -1,9 +1,11 @@
 //! Tests of the order of steps, on a stand-in for the processes: a machine with a GPU, a controller and an mlx5 NIC.
 
 use super::acceptance::{Acceptance, Report};
+use super::engine::EngineReport;
 use super::runner::{Call, Done, End, Runner, Stop};
 use super::step::{Procedure, SkipReason, Status};
 use super::{NvmeArgs, RdmaArgs, nvme, rdma};
+use crate::args::{DEADLINE, EngineArgs, EngineChoice};
 use crate::output::{Failure, Text};
 use clap::Parser;
 use fixture::{Device, Fixture};
@@ -42,6 +44,10 @@ fn storage(words: &[&str]) -> Result<nvme::Storage, Failure> {
 fn network(words: &[&str]) -> rdma::Network {
     let line = RdmaLine::try_parse_from(["x"].iter().chain(words)).unwrap_or_else(|e| panic!("{e}"));
     rdma::Network::new(&line.args).unwrap_or_else(|e| panic!("{e:?}"))
+}
+
+fn automatic() -> EngineReport {
+    EngineReport::of(&EngineArgs { engine: EngineChoice::Auto, threads: None, deadline: DEADLINE })
 }
 
 /// Stands for the processes of a run. Every command succeeds, but those of one step.
@@ -136,7 +142,7 @@ fn run(procedure: &mut dyn Procedure, mut runner: StandIn, until: Option<&str>) 
     let stop = runner.stop.clone();
     let text = Text::none();
     let (report, printed) =
-        Acceptance::new(procedure, &mut runner, &text, until.map(str::to_owned), stop.clone()).run();
+        Acceptance::new(procedure, &mut runner, &text, until.map(str::to_owned), stop.clone()).run(automatic());
     assert!(printed.is_ok());
     let outcome = report.outcome(&stop);
     assert_eq!(report.accepted, outcome.is_ok());
@@ -269,7 +275,8 @@ fn data_that_is_not_compared_is_a_failure() {
         }
     }
     let (mut procedure, mut runner) = (storage(&["soft:mem"]).unwrap(), Careless(StandIn::new()));
-    let (report, _) = Acceptance::new(&mut procedure, &mut runner, &Text::none(), None, Stop::default()).run();
+    let (report, _) =
+        Acceptance::new(&mut procedure, &mut runner, &Text::none(), None, Stop::default()).run(automatic());
     let failed = report.steps.iter().find(|s| s.status == Status::Failed).unwrap();
     assert_eq!(failed.name, "cpu");
     assert!(failed.detail.contains("did not compare"), "{}", failed.detail);
@@ -367,6 +374,76 @@ fn what_a_machine_lacks_is_left_out_and_no_failure() {
     let (report, outcome) = run(&mut storage(&["soft:mem"]).unwrap(), StandIn::new(), Some("read"));
     assert!(outcome.is_ok());
     assert_eq!(report.steps.iter().filter(|s| s.status == Status::NotRun).count(), nvme::STEPS.len() - 7);
+}
+
+/// Returns the command lines of a step.
+fn commands<'a>(report: &'a Report, step: &str) -> Vec<&'a str> {
+    let step = report.steps.iter().find(|s| s.name == step).unwrap();
+    step.commands.iter().map(|c| c.command.as_str()).collect()
+}
+
+/// Checks that a run left out these steps since `--engine` does, and no other one.
+#[track_caller]
+fn left_out(report: &Report, names: &[&str]) {
+    let left: Vec<_> = report.steps.iter().filter(|s| s.skipped == Some(SkipReason::Engine)).collect();
+    assert_eq!(left.iter().map(|s| s.name).collect::<Vec<_>>(), names);
+    assert!(left.iter().all(|s| s.detail.contains("--engine cpu") && s.commands.is_empty()));
+}
+
+#[test]
+fn the_engine_of_storage_is_that_of_the_option() {
+    let run = |words: &[&str]| {
+        let drive = Drive::new();
+        let words = [&[BDF, "--root", drive.root()], words].concat();
+        run(&mut storage(&words).unwrap(), StandIn::new(), None)
+    };
+    let (report, outcome) = run(&["--engine", "cpu"]);
+    assert!(outcome.is_ok(), "{outcome:?}");
+    left_out(&report, &["gpu-bounce", "gpu-doorbell", "gpu-queues", "gpu-direct"]);
+    for step in ["contents", "read", "cpu", "graph", "killed", "reset", "soak"] {
+        assert!(commands(&report, step).iter().all(|c| c.contains(" --engine cpu")), "{step}");
+    }
+    assert!(!commands(&report, "doctor")[0].contains("--require"));
+    let (report, outcome) = run(&["--engine", "gpu:1", "--threads", "3", "--deadline", "2s"]);
+    assert!(outcome.is_ok(), "{outcome:?}");
+    left_out(&report, &[]);
+    assert!(commands(&report, "doctor")[0].contains("--require gpu"));
+    for step in
+        ["contents", "gpu-bounce", "gpu-doorbell", "gpu-queues", "gpu-direct", "graph", "killed", "reset", "soak"]
+    {
+        assert!(commands(&report, step).iter().all(|c| c.contains(" --engine gpu:1")), "{step}");
+    }
+    for step in ["read", "cpu"] {
+        let all = commands(&report, step);
+        assert!(all.iter().all(|c| c.contains(" --threads 3 --deadline 2000ms --engine cpu")), "{step}: {all:?}");
+    }
+    for step in ["identify", "format"] {
+        assert!(commands(&report, step)[0].contains(" --deadline 2000ms"), "{step}");
+    }
+    let (report, _) = run(&[]);
+    let all = report.steps.iter().flat_map(|s| &s.commands);
+    assert!(all.into_iter().all(|c| !c.command.contains("--deadline") && !c.command.contains("--threads")));
+}
+
+#[test]
+fn the_engine_of_rdma_is_that_of_the_option() {
+    let run = |words: &[&str]| run(&mut network(&[&["--device", "mlx5_0"], words].concat()), StandIn::new(), None);
+    let (report, outcome) = run(&["--engine", "cpu"]);
+    assert!(outcome.is_ok(), "{outcome:?}");
+    left_out(&report, &["mlx5-doorbell", "mlx5-queues", "gpu-heap"]);
+    for step in ["verbs", "mlx5-host", "ranks", "host-heap", "bad-key", "killed-peer", "soak"] {
+        let all = commands(&report, step);
+        assert!(all.iter().all(|c| c.contains(" --engine cpu")), "{step}: {all:?}");
+    }
+    let (report, outcome) = run(&["--engine", "gpu:1", "--threads", "3"]);
+    assert!(outcome.is_ok(), "{outcome:?}");
+    left_out(&report, &[]);
+    assert!(commands(&report, "doctor")[0].contains("--require rdma,gpu"));
+    assert!(commands(&report, "verbs").iter().all(|c| c.contains(" --threads 3 --engine cpu")));
+    for step in ["mlx5-host", "mlx5-doorbell", "mlx5-queues", "ranks", "gpu-heap", "host-heap", "killed-peer", "soak"] {
+        let all = commands(&report, step);
+        assert!(all.iter().all(|c| c.contains(" --engine gpu:1")), "{step}: {all:?}");
+    }
 }
 
 #[test]

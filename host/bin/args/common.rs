@@ -7,6 +7,7 @@ use crate::output::{Failure, with_remedy};
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use std::ffi::OsString;
+use std::fmt;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -89,6 +90,9 @@ pub struct MeasureArgs {
     pub engine: EngineArgs,
 }
 
+/// Value of `--deadline`, if the option is absent.
+pub const DEADLINE: Duration = Duration::from_secs(10);
+
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Engine")]
 pub struct EngineArgs {
@@ -154,6 +158,17 @@ pub enum EngineChoice {
     /// This GPU, or the first. The PEs of a world are distributed over all GPUs unless one is named.
     Gpu(Option<usize>),
     Cpu,
+}
+
+impl fmt::Display for EngineChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Gpu(None) => f.write_str("gpu"),
+            Self::Gpu(Some(n)) => write!(f, "gpu:{n}"),
+            Self::Cpu => f.write_str("cpu"),
+        }
+    }
 }
 
 impl FromStr for EngineChoice {
