@@ -1,7 +1,7 @@
 //! Runs `warpbell info`: describes the machine, in the terms that the other commands print.
 
 use crate::args::InfoArgs;
-use crate::output::{Failure, say};
+use crate::output::{Failure, report};
 use serde::Serialize;
 use std::path::PathBuf;
 use warpbell::cuda::{DeviceInfo, PeerLink, peer_link};
@@ -95,29 +95,29 @@ impl WorldFacts {
 
     fn say(&self, gpus: &[Gpu]) -> Result<(), Failure> {
         match (&self.problem, self.launcher) {
-            (Some(problem), _) => say!("world          no: {problem}")?,
-            (None, None) => {
-                say!("world          one PE: no launcher started this process; warpbell run -n N -- PROGRAM starts N")?
-            }
+            (Some(problem), _) => report!("world          no: {problem}")?,
+            (None, None) => report!(
+                "world          one PE: no launcher started this process; warpbell run -n N -- PROGRAM starts N"
+            )?,
             (None, Some(via)) => {
                 let store = self.store.as_deref().unwrap_or("no store; set WARPBELL_STORE");
-                say!("world          rank {} of {} by {via}, ranks meet at {store}", self.rank, self.size)?;
+                report!("world          rank {} of {} by {via}, ranks meet at {store}", self.rank, self.size)?;
             }
         }
         if gpus.len() > 1 {
             let name = |g: &Gpu| format!("gpu {}", g.device.ordinal);
             let head: String = gpus.iter().map(|g| format!("  {:<8}", name(g))).collect();
-            say!("peer access    {:<6}{}", "", head.trim_end())?;
+            report!("peer access    {:<6}{}", "", head.trim_end())?;
             for from in gpus {
                 let cell = |to: &Gpu| format!("  {:<8}", self.cell(from.device.ordinal, to.device.ordinal));
                 let row: String = gpus.iter().map(cell).collect();
-                say!("               {:<6}{}", name(from), row.trim_end())?;
+                report!("               {:<6}{}", name(from), row.trim_end())?;
             }
-            say!(
+            report!(
                 "               atomics: loads, stores and atomics; access: loads and stores; no: heaps are in host memory"
             )?;
         }
-        say!(
+        report!(
             "transport      peer: yes (GPU memory where GPUs reach each other, else host memory; shared memory on cpu)"
         )
     }
@@ -143,7 +143,7 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
     if let Some(path) = &args.json.json {
         return crate::output::write_json("info", &info, path);
     }
-    say!("warpbell {}", info.version)?;
+    report!("warpbell {}", info.version)?;
     match info.cpu_warp_width {
         Some(width) => {
             let set = if info.processors == info.cores {
@@ -151,50 +151,52 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
             } else {
                 format!(" ({} is set; the system gives {} processors)", processors::VARIABLE, info.cores)
             };
-            say!("engine cpu     {} threads{set}, warp width {width}{}", info.processors, checks(info.cpu_checked))?;
+            report!("engine cpu     {} threads{set}, warp width {width}{}", info.processors, checks(info.cpu_checked))?;
         }
-        None => say!("engine cpu     no: built without the CPU image")?,
+        None => report!("engine cpu     no: built without the CPU image")?,
     }
     if let Some(reason) = &info.no_gpu {
-        say!("engine gpu     no: {reason}")?;
+        report!("engine gpu     no: {reason}")?;
     }
     for gpu in &info.gpus {
         let d = &gpu.device;
         let bdf = d.bdf.map(|b| format!(" {b}")).unwrap_or_default();
-        say!("engine gpu     {d}{bdf}  memory {}  L2 {}", Bytes(d.memory_bytes as u64), Bytes(d.l2_bytes as u64))?;
+        report!("engine gpu     {d}{bdf}  memory {}  L2 {}", Bytes(d.memory_bytes as u64), Bytes(d.l2_bytes as u64))?;
         let yes = |b: bool| if b { "yes" } else { "no" };
         let (rdma, dma_buf) = (yes(d.gpu_direct_rdma), yes(d.dma_buf));
-        say!("               writes ordering {}  GPUDirect RDMA {rdma}  dma-buf {dma_buf}", d.writes_ordering)?;
+        report!("               writes ordering {}  GPUDirect RDMA {rdma}  dma-buf {dma_buf}", d.writes_ordering)?;
         if let Some(l) = &gpu.link {
             let bar1 = Bytes(l.bar1_bytes);
-            say!("               BAR1 {bar1}  PCIe generation {} x{}", l.pcie_generation, l.pcie_width)?;
+            report!("               BAR1 {bar1}  PCIe generation {} x{}", l.pcie_generation, l.pcie_width)?;
         }
         let archs: Vec<u32> = info.image_archs.iter().filter_map(|a| a.parse().ok()).collect();
         if !archs.is_empty() && !warpbell::doctor::runs_on(&archs, d.generation()) {
-            say!(
+            report!(
                 "               the image has no code for sm_{}: build again with WARPBELL_CUDA_ARCHS set",
                 d.generation()
             )?;
         }
     }
     match &info.image_archs[..] {
-        [] => say!("image gpu      no: nvcc was not found at build time; set NVCC or CUDA_HOME and build again")?,
+        [] => report!("image gpu      no: nvcc was not found at build time; set NVCC or CUDA_HOME and build again")?,
         archs => {
             let archs = archs.iter().map(|a| format!("sm_{a}")).collect::<Vec<_>>().join(" ");
-            say!("image gpu      {archs}{}", checks(info.gpu_checked))?;
+            report!("image gpu      {archs}{}", checks(info.gpu_checked))?;
         }
     }
     info.world.say(&info.gpus)?;
     for t in &info.transports {
         match (&t.path, &t.reason) {
-            (Some(path), _) => say!("               {}: yes ({path})", t.transport)?,
-            (None, reason) => say!("               {}: no ({})", t.transport, reason.as_deref().unwrap_or("unknown"))?,
+            (Some(path), _) => report!("               {}: yes ({path})", t.transport)?,
+            (None, reason) => {
+                report!("               {}: no ({})", t.transport, reason.as_deref().unwrap_or("unknown"))?
+            }
         }
     }
-    say!("device soft    yes: queues host, landing bounce on a gpu and direct on cpu, doorbell by the kernels")?;
+    report!("device soft    yes: queues host, landing bounce on a gpu and direct on cpu, doorbell by the kernels")?;
     match &info.qemu {
-        Some(path) => say!("device qtest   yes: {}, doorbell cpu", path.display())?,
-        None => say!("device qtest   no: qemu-system-x86_64 is not installed (apt install qemu-system-x86)")?,
+        Some(path) => report!("device qtest   yes: {}, doorbell cpu", path.display())?,
+        None => report!("device qtest   no: qemu-system-x86_64 is not installed (apt install qemu-system-x86)")?,
     }
     for f in &info.nvme {
         let driver = f.driver.as_deref().unwrap_or("no driver");
@@ -203,13 +205,13 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
             Some(d) if warpbell::pci::is_vfio(d) => format!("--device nvme:{}", f.bdf),
             _ => format!("warpbell nvme bind {} takes it from the kernel", f.bdf),
         };
-        say!("device nvme    {} ({driver}, {group}): {way}", f.bdf)?;
+        report!("device nvme    {} ({driver}, {group}): {way}", f.bdf)?;
     }
     if info.nvme.is_empty() {
-        say!("device nvme    none")?;
+        report!("device nvme    none")?;
     }
-    say!("headers        {}", info.headers.display())?;
-    say!("               `warpbell doctor` shows which faster data paths this machine lacks, and why")
+    report!("headers        {}", info.headers.display())?;
+    report!("               `warpbell doctor` shows which faster data paths this machine lacks, and why")
 }
 
 /// Returns the remark on an image with checked calls, which take longer; empty for other images.

@@ -58,6 +58,14 @@ pub fn line(text: fmt::Arguments<'_>) -> Result<(), Failure> {
     plain_or_styled(&Stream::Out.fitted(&printable(&text)))
 }
 
+/// Prints one line of a report on standard output: see [`Stream::report`].
+///
+/// # Errors
+/// [`Failure::BrokenPipe`] if standard output was closed, [`Failure::Error`] if it cannot be written.
+pub fn report_line(text: fmt::Arguments<'_>) -> Result<(), Failure> {
+    plain_or_styled(&Stream::Out.report(&printable(&text.to_string())))
+}
+
 /// Prints a line that may have colours, which the caller has put into text that is safe to print.
 ///
 /// # Errors
@@ -76,6 +84,12 @@ macro_rules! say {
     ($($t:tt)*) => { $crate::output::line(format_args!($($t)*)) };
 }
 pub(crate) use say;
+
+/// Prints a formatted line of a report: `report!("{x}")?`.
+macro_rules! report {
+    ($($t:tt)*) => { $crate::output::report_line(format_args!($($t)*)) };
+}
+pub(crate) use report;
 
 /// Text output of a command; silent if standard output carries a report or results for a program.
 pub struct Text {
@@ -276,14 +290,13 @@ fn complain(kind: &str, message: &str) {
     eprintln!("{}", Stream::Error.fitted(&format!("{kind}: {}", one_line(message))));
 }
 
-/// Prints a report of checks: wrapped and with colours if standard output is a terminal.
+/// Prints a report of checks, with colours if standard output is a terminal.
 ///
 /// # Errors
 /// [`Failure::BrokenPipe`] if the reader has closed standard output, [`Failure::Error`] if it cannot be written.
 pub fn checks(report: &str) -> Result<(), Failure> {
-    let text = printable(report);
-    let text = Stream::Out.fitted(&text);
-    plain_or_styled(&if Stream::Out.has_colour() { terminal::coloured_states(&text) } else { text.into_owned() })
+    let text = Stream::Out.report(&printable(report));
+    plain_or_styled(&if Stream::Out.has_colour() { terminal::coloured_states(&text) } else { text })
 }
 
 /// Joins the lines of a message: messages of other libraries may span several lines.

@@ -1,6 +1,7 @@
-//! Lines for people on a terminal: wrapped between words at its width, with the states of `warpbell doctor` in colour.
+//! Lines for people: wrapped between words, with the states of `warpbell doctor` in colour.
 //!
-//! Files and pipes get each line as it is.
+//! On a terminal every line is wrapped at its width. Files and pipes get each line as it is, but for reports: people paste
+//! them into pages and messages, so their lines fit there, too.
 
 use clap::builder::styling::{AnsiColor, Style};
 use std::borrow::Cow;
@@ -9,6 +10,12 @@ use textwrap::{Options, WordSeparator, WordSplitter};
 
 /// Columns that a line keeps for text however far it is indented.
 const LEAST_TEXT: usize = 30;
+/// Most columns of a line of a report, also in a file, in a pipe, and on a wider terminal.
+const REPORT: usize = 80;
+/// Beginning of a line that is no result, for programs that read tables.
+const COMMENT: &str = "# ";
+/// Beginning of the lines that continue such a line.
+const CONTINUED: &str = "#   ";
 
 /// Standard output or standard error.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +42,11 @@ impl Stream {
         }
     }
 
+    /// Returns `text` as the stream shows a report: wrapped at [`REPORT`] columns, or at the terminal's width if that is less.
+    pub fn report(self, text: &str) -> String {
+        wrapped(text, self.columns().map_or(REPORT, |columns| columns.min(REPORT)))
+    }
+
     /// Returns true if the stream is a terminal and the user has not set `NO_COLOR`.
     pub fn has_colour(self) -> bool {
         let is_terminal = match self {
@@ -46,13 +58,16 @@ impl Stream {
 }
 
 /// Wraps each line between words at `columns`. Continuation lines start below the text of the line's last column: behind
-/// the last run of two or more spaces. A word that is longer than a line stays whole.
+/// the last run of two or more spaces. Those of a comment are comments. A word that is longer than a line stays whole.
 fn wrapped(text: &str, columns: usize) -> String {
     let lines: Vec<String> = text
         .split('\n')
         .map(|line| {
             if line.chars().count() <= columns {
                 return line.to_owned();
+            }
+            if let Some(words) = line.strip_prefix(COMMENT) {
+                return comment(words, columns);
             }
             let hanging = " ".repeat(text_column(line, columns));
             let options = Options::new(columns)
@@ -74,6 +89,47 @@ fn text_column(line: &str, columns: usize) -> usize {
         before.ends_with("  ") && !rest.starts_with(' ')
     });
     begin.last().map_or(0, |at| line[..at].chars().count())
+}
+
+/// Wraps a comment. Words between two runs of two or more spaces stay on one line if they fit there.
+fn comment(words: &str, columns: usize) -> String {
+    let width = |text: &str| text.chars().count();
+    let mut lines = Vec::new();
+    let mut line = COMMENT.to_owned();
+    let mut is_empty = true;
+    let mut add = |gap: &str, words: &str| {
+        if !is_empty && width(&line) + width(gap) + width(words) > columns {
+            lines.push(std::mem::replace(&mut line, CONTINUED.to_owned()));
+        } else if !is_empty {
+            line.push_str(gap);
+        }
+        line.push_str(words);
+        is_empty = false;
+    };
+    for (gap, part) in parts(words) {
+        if width(CONTINUED) + width(part) <= columns {
+            add(gap, part);
+            continue;
+        }
+        for (at, word) in part.split(' ').enumerate() {
+            add(if at == 0 { gap } else { " " }, word);
+        }
+    }
+    lines.push(line);
+    lines.join("\n")
+}
+
+/// Returns the parts of a text between runs of two or more spaces, each with the spaces before it.
+fn parts(text: &str) -> Vec<(&str, &str)> {
+    let mut parts = Vec::new();
+    let mut rest = text.trim_end();
+    while !rest.is_empty() {
+        let (gap, words) = rest.split_at(rest.len() - rest.trim_start_matches(' ').len());
+        let (part, next) = words.split_at(words.find("  ").unwrap_or(words.len()));
+        parts.push((gap, part));
+        rest = next;
+    }
+    parts
 }
 
 /// Colours the states of checks, which are the first words of indented lines: green, yellow, red, and dim for what does
@@ -129,7 +185,30 @@ mod tests {
         assert_eq!(text, "host\n  \x1b[32mok\x1b[0m    kernel  ok\n  \x1b[1m\x1b[31mfail\x1b[0m  memlock  8 MiB\nok");
     }
 
+    #[test]
+    fn comments_break_between_their_parts_and_stay_comments() {
+        let line = "# device soft:mem  queues host  landing direct  doorbell cpu-engine  2 x 128 entries";
+        assert_eq!(
+            wrapped(line, 80),
+            "# device soft:mem  queues host  landing direct  doorbell cpu-engine\n#   2 x 128 entries"
+        );
+        assert_eq!(wrapped("# a long part is broken  b", 16), "# a long part is\n#   broken  b");
+        let path = "/dev/".to_owned() + &"x".repeat(90);
+        assert_eq!(wrapped(&format!("# device {path}  queues"), 80), format!("# device\n#   {path}\n#   queues"));
+    }
+
     proptest! {
+        #[test]
+        fn comments_are_comments_in_all_lines(words in "([a-z/-]{1,12} {1,3}){1,30}", columns in 20usize..120) {
+            let line = format!("# {words}");
+            let fitted = wrapped(&line, columns);
+            let all = |text: &str| text.split_whitespace().filter(|w| *w != "#").map(str::to_owned).collect::<Vec<_>>();
+            prop_assert_eq!(all(&fitted), all(&words));
+            for line in fitted.split('\n') {
+                prop_assert!(line.starts_with("# ") && line.trim_end().chars().count() <= columns, "{:?}", line);
+            }
+        }
+
         #[test]
         fn no_word_is_lost_or_cut(line in "[a-z]{0,3} {0,4}([a-z/-]{1,12} {1,3}){0,30}", columns in 1usize..120) {
             let all = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();

@@ -9,6 +9,9 @@ use crate::pci::{AcsPath, Bdf, Distance, Link, Sysfs};
 use crate::rdma::RdmaDevice;
 use serde::Serialize;
 
+/// Most columns of a line of the matrix: a report has 80, and indents these lines by two.
+const MATRIX: usize = 78;
+
 /// Name and PCI address of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DeviceLocation {
@@ -266,7 +269,8 @@ fn acs(machine: &Machine, pair: &Pair, peer: Peer, c: &mut Checks<'_>) {
     c.ok("acs", "off at every port on the path: peers reach each other through the switch");
 }
 
-/// Returns the lines of the distance matrix: GPUs, then RDMA devices, against all devices.
+/// Returns the lines of the distance matrix: GPUs, then RDMA devices, against all devices. Columns that do not fit side by
+/// side follow below.
 pub(super) fn matrix(
     locations: &[DeviceLocation],
     nics: &[DeviceLocation],
@@ -285,14 +289,34 @@ pub(super) fn matrix(
         // The distance is the same in both directions.
         of_gpu(row, column).or_else(|| of_nic(row, column)).or_else(|| of_gpu(column, row))
     };
-    let mut lines = vec![format!("{:first$}  {}", "", columns.join("  "))];
-    for location in locations.iter().chain(nics) {
-        let mut line = format!("{:first$}", location.name);
-        for column in &columns {
-            let letters = distance(&location.name, column).map_or("?".to_owned(), |d| d.to_string());
-            line += &format!("  {letters:<width$}", width = column.len());
+    let mut lines = Vec::new();
+    for columns in side_by_side(&columns, MATRIX.saturating_sub(first)) {
+        lines.push(format!("{:first$}  {}", "", columns.join("  ")));
+        for location in locations.iter().chain(nics) {
+            let mut line = format!("{:first$}", location.name);
+            for column in columns {
+                let letters = distance(&location.name, column).map_or("?".to_owned(), |d| d.to_string());
+                line += &format!("  {letters:<width$}", width = column.len());
+            }
+            lines.push(line.trim_end().to_owned());
         }
-        lines.push(line.trim_end().to_owned());
     }
     lines
+}
+
+/// Divides columns into groups, each of which takes at most `width` characters with two spaces before each column.
+fn side_by_side(mut columns: &[String], width: usize) -> Vec<&[String]> {
+    let mut groups = Vec::new();
+    while !columns.is_empty() {
+        let mut taken = 0;
+        let fits = |column: &&String| {
+            taken += 2 + column.len();
+            taken <= width
+        };
+        let count = columns.iter().take_while(fits).count().max(1);
+        let (group, rest) = columns.split_at(count);
+        groups.push(group);
+        columns = rest;
+    }
+    groups
 }

@@ -1,6 +1,7 @@
 //! Tests `warpbell doctor` as its users run it, on fixtures.
 
 use crate::fixture::{Device, Fixture};
+use crate::program::one_line;
 use crate::tree;
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
@@ -89,13 +90,13 @@ fn rdma_devices_are_listed_with_what_their_ports_lack() {
     tree.file(&format!("{at}/ports/1/gids/0"), "fe80:0000:0000:0000:0e42:a1ff:feb2:c3d4\n");
     tree.file(&format!("{at}/ports/1/gid_attrs/types/0"), "RoCE v2\n");
     tree.file("/sys/class/infiniband_verbs/uverbs0/ibdev", "mlx5_0\n");
-    let out = text(&doctor(&tree, &[]).stdout);
+    let out = one_line(&text(&doctor(&tree, &[]).stdout));
     for words in
-        ["nic mlx5_0 0000:00:05.0   ConnectX-7", "there is no /dev/infiniband/uverbs0", "RoCE v2, link-local IPv6"]
+        ["nic mlx5_0 0000:00:05.0 ConnectX-7", "there is no /dev/infiniband/uverbs0", "RoCE v2, link-local IPv6"]
     {
         assert!(out.contains(words), "no `{words}` in {out}");
     }
-    let path = "network path   peer 0 GPUs, shared memory ok; this machine has mlx5 none, verbs none";
+    let path = "network path peer 0 GPUs, shared memory ok; this machine has mlx5 none, verbs none";
     assert!(out.contains(path), "{out}");
     tree.node("/dev/infiniband/uverbs0", 0o666);
     let json: Value = serde_json::from_slice(&doctor(&tree, &["--json"]).stdout).unwrap();

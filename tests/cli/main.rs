@@ -6,6 +6,7 @@ mod bench;
 mod bench_nvme;
 #[path = "../children/mod.rs"]
 mod children;
+mod columns;
 mod compare;
 mod cufile;
 mod destroyed;
@@ -88,7 +89,7 @@ fn the_number_of_processors_can_be_replaced() {
         command(&[&["info"], args].concat()).env("WARPBELL_PROCESSORS", processors).output().unwrap()
     };
     let o = info("7", &[]);
-    mentions(&stdout(&o), &["engine cpu     7 threads (WARPBELL_PROCESSORS is set; the system gives "]);
+    mentions(&one_line(&stdout(&o)), &["engine cpu 7 threads (WARPBELL_PROCESSORS is set; the system gives "]);
     let report: serde_json::Value = serde_json::from_slice(&info("7", &["--json", "-"]).stdout).unwrap();
     assert_eq!(report["processors"], 7);
     for bad in ["0", "1025", "many", ""] {

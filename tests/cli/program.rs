@@ -72,6 +72,11 @@ pub fn fails(args: &[&str]) -> String {
     messages[0].strip_prefix("error: ").unwrap_or_else(|| panic!("{args:?}:\n{err}")).trim_end().to_owned()
 }
 
+/// Returns the words of a text on one line: reports break their lines.
+pub fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 #[track_caller]
 pub fn mentions(message: &str, words: &[&str]) {
     for w in words {

@@ -2,7 +2,7 @@
 
 use crate::args::{DeadlineArgs, JsonArgs};
 use crate::device;
-use crate::output::{Failure, line, write_json};
+use crate::output::{Failure, report_line, write_json};
 use clap::Args;
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
@@ -67,7 +67,7 @@ pub fn run(args: &ListArgs) -> Result<(), Failure> {
     let list = List { controllers, devices };
     match &args.json.json {
         Some(path) => write_json("nvme list", &list, path),
-        None => text(&list).iter().try_for_each(|l| line(format_args!("{l}"))),
+        None => text(&list).iter().try_for_each(|l| report_line(format_args!("{l}"))),
     }
 }
 
@@ -113,47 +113,98 @@ impl Device {
     }
 }
 
-const HEAD: [&str; 9] = ["Node", "Address", "Driver", "Group", "Model", "Serial", "Firmware", "Namespaces", "State"];
+/// Columns of the first line of a controller, and of the line below it.
+const HEAD: [&str; 6] = ["Node", "Address", "Driver", "Group", "State", "Namespaces"];
+const HEAD_BELOW: [&str; 3] = ["Model", "Serial", "Firmware"];
+/// Longest name that has the other columns beside it. A longer one stands alone on its line.
+const MOST_NAME: usize = 16;
+
+/// One controller of the table.
+struct Row {
+    /// Cells of its first line, without the namespaces.
+    cells: [String; 5],
+    /// Each namespace: the first on that line, the others below it.
+    namespaces: Vec<String>,
+    /// Cells of its last line.
+    below: [String; 3],
+}
+
+impl Row {
+    fn of_controller(listed: &Listed) -> Self {
+        let Listed { controller: c, state, .. } = listed;
+        let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+        let namespaces = c.namespaces.iter().map(|n| space(n.nsid, Some(n.size_bytes), Some(n.block_bytes)));
+        Self {
+            cells: [
+                known(&c.name),
+                c.address.to_string(),
+                known(&c.driver),
+                known(&c.iommu_group),
+                (*state).to_owned(),
+            ],
+            namespaces: namespaces.collect(),
+            below: [known(&c.model), known(&c.serial), known(&c.firmware)],
+        }
+    }
+
+    fn of_device(d: &Device) -> Self {
+        let namespaces = d.namespaces.iter().map(|n| space(n.nsid.into(), n.size_bytes, n.block_bytes));
+        let none = || "-".to_owned();
+        Self {
+            cells: [d.device.clone(), none(), none(), none(), "open".to_owned()],
+            namespaces: namespaces.collect(),
+            below: [d.model.clone(), d.serial.clone(), d.firmware.clone()],
+        }
+    }
+
+    /// Returns the lines of the controller, in columns of these widths.
+    fn lines(&self, widths: [usize; 5], widths_below: [usize; 3]) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut cells = self.cells.clone();
+        if cells[0].chars().count() > MOST_NAME {
+            lines.push(std::mem::take(&mut cells[0]));
+        }
+        let none = ["-".to_owned()];
+        let namespaces = if self.namespaces.is_empty() { &none[..] } else { &self.namespaces };
+        for namespace in namespaces {
+            lines.push(format!("{}  {namespace}", in_columns(&cells, widths)));
+            cells = Default::default();
+        }
+        lines.push(format!("  {}", in_columns(&self.below, widths_below)).trim_end().to_owned());
+        lines
+    }
+}
+
+fn space(nsid: u64, size: Option<u64>, block: Option<u64>) -> String {
+    let size = size.map_or_else(|| "?".to_owned(), |b| Bytes(b).to_string());
+    format!("{nsid}: {size}/{}", block.map_or_else(|| "?".to_owned(), |b| b.to_string()))
+}
+
+fn in_columns<const N: usize>(cells: &[String; N], widths: [usize; N]) -> String {
+    let cells = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+    cells.collect::<Vec<_>>().join("  ")
+}
+
+/// Returns the width of each column. Cells of the first one that are longer than `most` stand elsewhere.
+fn widths<'a, const N: usize>(rows: impl Iterator<Item = &'a [String; N]> + Clone, most: usize) -> [usize; N] {
+    std::array::from_fn(|i| {
+        let lengths = rows.clone().map(|row| row[i].chars().count());
+        lengths.filter(|length| i > 0 || *length <= most).max().unwrap_or(0)
+    })
+}
 
 fn text(list: &List) -> Vec<String> {
-    let known = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
-    let space = |nsid: u64, size: Option<u64>, block: Option<u64>| {
-        let size = size.map_or_else(|| "?".to_owned(), |b| Bytes(b).to_string());
-        format!("{nsid}: {size}/{}", block.map_or_else(|| "?".to_owned(), |b| b.to_string()))
-    };
-    let joined = |spaces: Vec<String>| if spaces.is_empty() { "-".to_owned() } else { spaces.join(", ") };
-    let mut rows: Vec<[String; 9]> = Vec::new();
-    for Listed { controller: c, state, .. } in &list.controllers {
-        let spaces = c.namespaces.iter().map(|n| space(n.nsid, Some(n.size_bytes), Some(n.block_bytes)));
-        rows.push([
-            known(&c.name),
-            c.address.to_string(),
-            known(&c.driver),
-            known(&c.iommu_group),
-            known(&c.model),
-            known(&c.serial),
-            known(&c.firmware),
-            joined(spaces.collect()),
-            (*state).to_owned(),
-        ]);
-    }
-    for d in &list.devices {
-        let spaces = d.namespaces.iter().map(|n| space(n.nsid.into(), n.size_bytes, n.block_bytes));
-        let none = || "-".to_owned();
-        let (model, serial, firmware) = (d.model.clone(), d.serial.clone(), d.firmware.clone());
-        let spaces = joined(spaces.collect());
-        rows.push([d.device.clone(), none(), none(), none(), model, serial, firmware, spaces, "open".to_owned()]);
-    }
+    let of_controllers = list.controllers.iter().map(Row::of_controller);
+    let mut rows: Vec<Row> = of_controllers.chain(list.devices.iter().map(Row::of_device)).collect();
     if rows.is_empty() {
         return vec!["this machine has no NVMe controller (lspci -d ::0108)".to_owned()];
     }
-    rows.insert(0, HEAD.map(str::to_owned));
-    let widths: [usize; 9] = std::array::from_fn(|i| rows.iter().map(|r| r[i].chars().count()).max().unwrap_or(0));
-    let pad = |row: &[String; 9]| -> String {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    let mut lines: Vec<String> = rows.iter().map(pad).collect();
+    let [node, address, driver, group, state, namespaces] = HEAD.map(str::to_owned);
+    let cells = [node, address, driver, group, state];
+    rows.insert(0, Row { cells, namespaces: vec![namespaces], below: HEAD_BELOW.map(str::to_owned) });
+    let widths_below = widths(rows.iter().map(|row| &row.below), usize::MAX);
+    let widths = widths(rows.iter().map(|row| &row.cells), MOST_NAME);
+    let mut lines: Vec<String> = rows.iter().flat_map(|row| row.lines(widths, widths_below)).collect();
     for c in &list.controllers {
         lines.extend(c.in_use.iter().map(|reason| format!("{} {reason}", c.controller.address)));
     }
@@ -169,6 +220,7 @@ fn text(list: &List) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::DEADLINE;
 
     fn list(folder: &std::path::Path) -> List {
         let controllers = Listed::all(&Sysfs::at(folder));
@@ -195,15 +247,30 @@ mod tests {
             std::fs::write(node.join("nvme0n1").join(file), value).unwrap();
         }
         let mut list = list(dir.path());
-        list.devices.push(Device::open("soft:mem:1M".as_ref(), Duration::from_secs(10)).unwrap());
+        list.devices.push(Device::open("soft:mem:1M".as_ref(), DEADLINE).unwrap());
+        let long = "soft:/a/folder/with/a/long/name.img";
+        list.devices
+            .push(Device { device: long.to_owned(), ..Device::open("soft:mem:1M".as_ref(), DEADLINE).unwrap() });
+        for device in &mut list.devices {
+            "S2".clone_into(&mut device.serial);
+            "F2".clone_into(&mut device.firmware);
+        }
         let lines = text(&list);
-        assert!(lines[0].starts_with("Node         Address       Driver"), "{lines:?}");
-        assert!(lines[1].starts_with("-            0000:17:00.0  vfio-pci  -      -") && lines[1].ends_with("vfio"));
-        assert!(
-            lines[2].starts_with("nvme0        0000:65:00.0  nvme ") && lines[2].contains("1: 4 KiB/4096"),
-            "{lines:?}"
+        assert_eq!(
+            lines[..8],
+            [
+                "Node         Address       Driver    Group  State   Namespaces",
+                "  Model                         Serial  Firmware",
+                "-            0000:17:00.0  vfio-pci  -      vfio    -",
+                "  -                             -       -",
+                "nvme0        0000:65:00.0  nvme      -      kernel  1: 4 KiB/4096",
+                "  ACME 1                        S1      -",
+                "soft:mem:1M  -             -         -      open    1: 1 MiB/512",
+                "  warpbell software controller  S2      F2",
+            ]
         );
-        assert!(lines[3].starts_with("soft:mem:1M  -") && lines[3].ends_with("open"), "{lines:?}");
-        assert_eq!(lines.len(), 6);
+        assert_eq!(lines[8], long);
+        assert!(lines[9].starts_with("             -             -"), "{lines:?}");
+        assert_eq!(lines.len(), 13);
     }
 }
