@@ -45,7 +45,7 @@ const NO_FIGURES: [&str; 15] = [
 /// Percentiles that are compared.
 const PERCENTILES: [f64; 2] = [50.0, 99.0];
 /// Settings that change how long a measurement is, and not what it measures.
-const LENGTHS: [&str; 6] = ["runs", "runtime_ns", "deadline_ns", "seed", "iterations", "verify"];
+const LENGTHS: [&str; 7] = ["runs", "runtime_ns", "duration_ns", "deadline_ns", "seed", "iterations", "verify"];
 
 /// Reads the report of a command.
 ///
@@ -303,13 +303,16 @@ mod tests {
         let found = figures(
             "bench rdma",
             json!([{ "initiator": "kernel", "path": { "transport": "soft" },
-            "rows": [{ "bytes": 8, "avg_us": 1.5, "max_us": 9.0, "typical_us": 1.25 }] }]),
+            "rows": [{ "bytes": 8, "avg_us": 1.5, "max_us": 9.0, "typical_us": 1.25 },
+                     { "bytes": 2, "avg_us": 2.5, "messages_per_s": 4e5 }] }]),
         );
         assert_eq!(
             found,
             [
                 values("initiator kernel, 8 bytes", "latency mean", &[1500.0]),
                 values("initiator kernel, 8 bytes", "latency p50", &[1250.0]),
+                values("initiator kernel, 2 bytes", "latency mean", &[2500.0]),
+                values("initiator kernel, 2 bytes", "messages per s", &[4e5]),
             ]
         );
     }

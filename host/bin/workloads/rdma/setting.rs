@@ -142,10 +142,12 @@ pub struct Setting {
     /// Test to run.
     pub test: Test,
     /// Sizes of messages in bytes; each gives one row.
+    #[serde(rename = "message_bytes")]
     pub sizes: Vec<u64>,
     /// Messages per queue pair.
     pub iterations: u64,
     /// Time during which messages are sent, instead of a number of messages.
+    #[serde(rename = "duration_ns", with = "in_nanoseconds")]
     pub duration: Option<Duration>,
     /// Number of queue pairs.
     pub queue_pairs: u32,
@@ -165,6 +167,20 @@ pub struct Setting {
     pub atomic: Atomic,
     /// True to report gigabits (10^9) instead of megabytes (2^20).
     pub report_gbits: bool,
+}
+
+mod in_nanoseconds {
+    use crate::workloads::report::nanoseconds;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::time::Duration;
+
+    pub fn serialize<S: Serializer>(time: &Option<Duration>, s: S) -> Result<S::Ok, S::Error> {
+        time.map(nanoseconds).serialize(s)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<u64>::deserialize(d)?.map(Duration::from_nanos))
+    }
 }
 
 impl Setting {
@@ -332,6 +348,15 @@ mod tests {
         assert!(with("write_bw", |s| s.inline_bytes = 64).contains("the limit is 28"));
         assert!(with("write_bw", |s| s.iterations = 4).contains("5 to"));
         assert!(with("write_bw", |s| s.sizes = vec![0]).contains("1 to 2^30"));
+    }
+
+    #[test]
+    fn keys_have_units_and_the_other_side_reads_them() {
+        let mut s = setting("write_lat");
+        s.duration = Some(Duration::from_millis(1500));
+        let json = serde_json::to_value(&s).unwrap();
+        assert_eq!((&json["duration_ns"], &json["message_bytes"]), (&1_500_000_000.into(), &[2].into()));
+        assert_eq!(serde_json::from_value::<Setting>(json).unwrap(), s);
     }
 
     #[test]

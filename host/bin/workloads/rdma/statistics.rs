@@ -159,7 +159,7 @@ pub struct MeanLatency {
     /// Mean of all messages in microseconds.
     pub avg_us: f64,
     /// Messages, or round trips, per second.
-    pub per_s: f64,
+    pub messages_per_s: f64,
 }
 
 impl MeanLatency {
@@ -167,7 +167,7 @@ impl MeanLatency {
     pub fn new(bytes: u64, iterations: u64, elapsed_ns: u64, there_and_back: bool) -> Self {
         let (n, ns) = (iterations.max(1) as f64, elapsed_ns.max(1) as f64);
         let factor = if there_and_back { 2000.0 } else { 1000.0 };
-        Self { bytes, iterations, avg_us: ns / factor / n, per_s: iterations as f64 / (ns * 1e-9) }
+        Self { bytes, iterations, avg_us: ns / factor / n, messages_per_s: iterations as f64 / (ns * 1e-9) }
     }
 }
 
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn means_over_a_time() {
         let m = MeanLatency::new(2, 1000, 4_000_000, true);
-        assert_eq!((m.avg_us, m.per_s), (2.0, 250_000.0));
+        assert_eq!((m.avg_us, m.messages_per_s), (2.0, 250_000.0));
         assert_eq!(MeanLatency::new(2, 1000, 4_000_000, false).avg_us, 4.0);
     }
 

@@ -49,7 +49,8 @@ impl Figures {
                 l.bytes, l.iterations, l.min_us, l.max_us, l.typical_us, l.avg_us, l.stdev_us, l.p99_us, l.p999_us
             ),
             Self::MeanLatency(m) => {
-                format!(" {:<7}       {}            {:<7.2}        {:<7.2}", m.bytes, m.iterations, m.avg_us, m.per_s)
+                let (bytes, iterations, rate) = (m.bytes, m.iterations, m.messages_per_s);
+                format!(" {bytes:<7}       {iterations}            {:<7.2}        {rate:<7.2}", m.avg_us)
             }
         }
     }
@@ -228,7 +229,7 @@ mod tests {
             Figures::Latency(l).line(false),
             " 2       1000          16.50          99.00        18.25    \t       20.00       \t3.50   \t\t42.00   \t\t98.00  "
         );
-        let m = MeanLatency { bytes: 2, iterations: 12345, avg_us: 2.5, per_s: 200_000.0 };
+        let m = MeanLatency { bytes: 2, iterations: 12345, avg_us: 2.5, messages_per_s: 200_000.0 };
         assert_eq!(Figures::MeanLatency(m).line(false), " 2             12345            2.50           200000.00");
     }
 
