@@ -46,11 +46,15 @@ pub fn run(args: &PostArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     }
     if args.blueflame {
         text.line(format_args!(
-            "# BlueFlame: the doorbell takes an entry that is announced alone; \"from register\" is the share that the adapter took there"
+            "# BlueFlame: the doorbell takes an entry that is announced alone; \"register\" is the share that the adapter took there"
         ))?;
     }
     let share = |from_register: f64| {
-        if args.blueflame { format!("   from register {:.1} %", 100.0 * from_register) } else { String::new() }
+        if args.blueflame { format!(" {:>8.1}", 100.0 * from_register) } else { String::new() }
+    };
+    let head = |[names, units]: [&str; 2]| match args.blueflame {
+        true => text.line(format_args!("{names} {:>8}\n{units} {:>8}", "register", "%")),
+        false => text.line(format_args!("{names}\n{units}")),
     };
     let _stop = interrupt.stops(&engine);
     let suited = |blocks| {
@@ -70,7 +74,7 @@ pub fn run(args: &PostArgs, interrupt: &Interrupt) -> Result<(), Failure> {
             ..suited
         }
     });
-    text.line(format_args!("{}", post::HEAD))?;
+    head(post::HEAD)?;
     let mut rows = Vec::new();
     for setting in settings {
         let row = post::measure(&engine, setting, args.measure.runs)?;
@@ -79,7 +83,7 @@ pub fn run(args: &PostArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     }
     let completion = if args.capsules { "the response" } else { "the completion of the write" };
     text.line(format_args!("# one thread posts alone: time in the call, and until {completion}"))?;
-    text.line(format_args!("{}", post::LATENCY_HEAD))?;
+    head(post::LATENCY_HEAD)?;
     let alone = PostSetting {
         inline: args.inline,
         collapsed: args.collapsed,

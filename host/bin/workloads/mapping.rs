@@ -37,8 +37,8 @@ pub struct MappingRow {
     pub copied_write_ns: f64,
 }
 
-/// Head of the table.
-pub const HEAD: &str = "#    bytes    mapped read      rate      copied read      rate   mapped write     copied write\n#                      us                        us                        us               us";
+/// Head of the table: two lines that begin with `#`.
+pub const HEAD: &str = "#  bytes    mapped      rate    copied      rate    mapped    copied\n#          read us             read us            write us  write us";
 
 impl fmt::Display for MappingRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -46,7 +46,7 @@ impl fmt::Display for MappingRow {
         let rate = |ns: f64| decimal_rate(self.bytes as f64 / ns * 1e9);
         write!(
             f,
-            "{:>10}{:>15}{:>10}{:>17}{:>10}{:>15}{:>17}",
+            "{:>8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
             Bytes(self.bytes as u64).to_string().replace(' ', ""),
             micro(self.mapped_read_ns),
             rate(self.mapped_read_ns),

@@ -100,8 +100,11 @@ pub struct PostRow {
     pub from_register: f64,
 }
 
-/// Head of that table: two lines that begin with `#`.
-pub const HEAD: &str = "#  blocks   threads    queues     posts       min    median       max   posts per\n#                                          Mpost/s   Mpost/s   Mpost/s    doorbell";
+/// Head of that table: two lines.
+pub const HEAD: [&str; 2] = [
+    "# blocks  threads  queues    posts      min   median      max posts per",
+    "#                                   Mpost/s  Mpost/s  Mpost/s  doorbell",
+];
 
 impl fmt::Display for PostRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -110,7 +113,7 @@ impl fmt::Display for PostRow {
         let mega = |rate: f64| three_digits(rate / 1e6);
         write!(
             f,
-            "{:>9}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>12}",
+            "{:>8} {:>8} {:>7} {:>8} {:>8} {:>8} {:>8} {:>9}",
             s.blocks,
             s.threads,
             s.queues,
@@ -142,8 +145,11 @@ pub struct LatencyRow {
     pub from_register: f64,
 }
 
-/// Head of that table: two lines that begin with `#`.
-pub const LATENCY_HEAD: &str = "#   lanes     posts   post p50  post p99  complete p50  complete p99\n#                          us        us            us            us";
+/// Head of that table: two lines.
+pub const LATENCY_HEAD: [&str; 2] = [
+    "#   lanes     posts   post p50  post p99  complete p50  complete p99",
+    "#                           us        us            us            us",
+];
 
 impl fmt::Display for LatencyRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -123,7 +123,7 @@ impl fmt::Display for GatherRun {
         let share = |n: u64| if t.rows > 0 { n as f64 / t.rows as f64 * 100.0 } else { 0.0 };
         writeln!(
             f,
-            "  rows from: another row of the batch {:.1} %   hot rows {:.1} %   cache {:.1} %   host cache {:.1} %   devices {:.1} %",
+            "  rows from: another row of the batch {:.1} %   hot rows {:.1} %   cache {:.1} %\n             host cache {:.1} %   devices {:.1} %",
             share(t.duplicates),
             share(t.hot_hits),
             share(t.cache_hits),
@@ -183,8 +183,9 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "  gather: 500 rows/s   256KB/s   1,000 rows in 100 batches   2.000 s");
         assert_eq!(lines[1], "  batch: median 0.050 s   99th 0.099 s   min 1.00 ms   max 0.100 s");
-        assert!(lines[2].ends_with("batch 10.0 %   hot rows 0.0 %   cache 50.0 %   host cache 0.0 %   devices 40.0 %"));
-        assert_eq!(lines[3], "  device reads: 400 rows   410 commands   1.6 MiB");
+        assert!(lines[2].ends_with("batch 10.0 %   hot rows 0.0 %   cache 50.0 %"));
+        assert_eq!(lines[3], "             host cache 0.0 %   devices 40.0 %");
+        assert_eq!(lines[4], "  device reads: 400 rows   410 commands   1.6 MiB");
     }
 
     #[test]

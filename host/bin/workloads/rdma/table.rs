@@ -1,5 +1,5 @@
-//! Prints perftest's tables, to the character (perftest_parameters.h 4.5: RESULT_FMT, REPORT_FMT and related), so that
-//! tools that parse those tables also parse these.
+//! Prints perftest's tables (perftest_parameters.h 4.5: RESULT_FMT, REPORT_FMT and related) in 80 columns: with its words, and
+//! with its figures in their order, so that tools that split its rows at spaces also read these.
 
 use super::setting::{Atomic, Kind, Setting, Verb};
 use super::statistics::{Bandwidth, GIGABIT, Latency, MEBIBYTE, MeanLatency};
@@ -8,9 +8,10 @@ use std::fmt;
 use warpbell::rdma::{AdapterPath, Transport};
 
 /// Line above and below each table.
-pub const LINE: &str = "---------------------------------------------------------------------------------------";
+pub const LINE: &str = "--------------------------------------------------------------------------------";
 
-/// Returns the names of the columns.
+/// Returns the names of the columns. Units of latencies stand above the names: rows follow the line with the names, as in
+/// perftest's tables.
 pub fn columns(setting: &Setting) -> &'static str {
     match (setting.test.kind, setting.report_gbits, setting.duration.is_some()) {
         (Kind::Bandwidth, false, _) => {
@@ -20,7 +21,7 @@ pub fn columns(setting: &Setting) -> &'static str {
             " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]"
         }
         (Kind::Latency, _, false) => {
-            " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] "
+            "                      [usec]  [usec]    [usec]  [usec]  [usec]  [usec]  [usec]\n #bytes  #iterations   t_min   t_max t_typical   t_avg t_stdev     99%   99.9%"
         }
         (Kind::Latency, _, true) => " #bytes        #iterations       t_avg[usec]    tps average",
     }
@@ -45,12 +46,20 @@ impl Figures {
         match self {
             Self::Bandwidth(b) => bandwidth(b, gbits),
             Self::Latency(l) => format!(
-                " {:<7} {}          {:<7.2}        {:<7.2}      {:<7.2}  \t       {:<7.2}     \t{:<7.2}\t\t{:<7.2} \t\t{:<7.2}",
-                l.bytes, l.iterations, l.min_us, l.max_us, l.typical_us, l.avg_us, l.stdev_us, l.p99_us, l.p999_us
+                " {:<7} {:<11} {:>7} {:>7} {:>9} {:>7} {:>7} {:>7} {:>7}",
+                l.bytes,
+                l.iterations,
+                usec(l.min_us),
+                usec(l.max_us),
+                usec(l.typical_us),
+                usec(l.avg_us),
+                usec(l.stdev_us),
+                usec(l.p99_us),
+                usec(l.p999_us)
             ),
             Self::MeanLatency(m) => {
                 let (bytes, iterations, rate) = (m.bytes, m.iterations, m.messages_per_s);
-                format!(" {bytes:<7}       {iterations}            {:<7.2}        {rate:<7.2}", m.avg_us)
+                format!(" {bytes:<7}       {iterations:<17} {:<14.2} {rate:.2}", m.avg_us)
             }
         }
     }
@@ -62,10 +71,16 @@ fn bandwidth(b: &Bandwidth, gbits: bool) -> String {
     let unit = if gbits { GIGABIT } else { MEBIBYTE };
     let (peak, average, mpps) = (b.peak_bytes_per_s / unit, b.average_bytes_per_s / unit, b.messages_per_s / 1e6);
     let (bytes, iterations) = (b.bytes, b.iterations);
-    if gbits && average < FEW {
-        format!(" {bytes:<7}    {iterations}           {peak:<7.6}            {average:<7.6}            {mpps:<7.6}")
-    } else {
-        format!(" {bytes:<7}    {iterations:<10}       {peak:<7.2}            {average:<7.2}\t\t   {mpps:<7.6}")
+    let decimals = if gbits && average < FEW { 6 } else { 2 };
+    format!(" {bytes:<10} {iterations:<16} {peak:<18.decimals$} {average:<18.decimals$} {mpps:.6}")
+}
+
+/// Prints microseconds in seven characters, with up to two decimals; in more if their whole part is longer.
+fn usec(us: f64) -> String {
+    match us {
+        us if us >= 99_999.95 => format!("{us:.0}"),
+        us if us >= 9_999.995 => format!("{us:.1}"),
+        us => format!("{us:.2}"),
     }
 }
 
@@ -148,11 +163,9 @@ impl fmt::Display for Head<'_> {
         writeln!(f, "{LINE}")?;
         for (side, addresses) in [("local", &self.local), ("remote", &self.remote)] {
             for a in addresses {
-                writeln!(
-                    f,
-                    " {side} address: LID 0000 QPN {:#06x} PSN 0x000000 RKey {:#08x} VAddr {:#016x}",
-                    a.number, a.key, a.address
-                )?;
+                let side = format!(" {side} address:");
+                writeln!(f, "{side} LID 0000 QPN {:#06x} PSN 0x000000 RKey {:#08x}", a.number, a.key)?;
+                writeln!(f, "{:width$} VAddr {:#016x}", "", a.address, width = side.len())?;
             }
         }
         write!(f, "{LINE}")
@@ -196,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_as_perftest_prints_them() {
+    fn rows_have_the_fields_of_perftests() {
         let b = Bandwidth {
             bytes: 65536,
             iterations: 5000,
@@ -204,16 +217,16 @@ mod tests {
             average_bytes_per_s: 54.25 * MEBIBYTE,
             messages_per_s: 868.0,
         };
-        // printf(" %-7lu    %-10lu       %-7.2lf            %-7.2lf\t\t   %-7.6lf", ...)
-        assert_eq!(
-            Figures::Bandwidth(b).line(false),
-            " 65536      5000             55.50              54.25  \t\t   0.000868"
-        );
+        // printf(" %-7lu    %-10lu       %-7.2lf            %-7.2lf\t\t   %-7.6lf", ...), with spaces for tabs.
+        let line = Figures::Bandwidth(b).line(false);
+        assert_eq!(line, " 65536      5000             55.50              54.25              0.000868");
+        let fast = Figures::Bandwidth(Bandwidth { average_bytes_per_s: 50e9, peak_bytes_per_s: 50e9, ..b });
+        assert_eq!(fast.line(false), " 65536      5000             47683.72           47683.72           0.000868");
         // Gigabits, above and below 0.1 Gb/s.
         let gbits = Figures::Bandwidth(b).line(true);
-        assert_eq!(gbits, " 65536      5000             0.47               0.46   \t\t   0.000868");
+        assert_eq!(gbits, " 65536      5000             0.47               0.46               0.000868");
         let few = Figures::Bandwidth(Bandwidth { average_bytes_per_s: 1e6, peak_bytes_per_s: 2e6, ..b }).line(true);
-        assert_eq!(few, " 65536      5000           0.016000            0.008000            0.000868");
+        assert_eq!(few, " 65536      5000             0.016000           0.008000           0.000868");
         let l = Latency {
             bytes: 2,
             iterations: 1000,
@@ -225,12 +238,13 @@ mod tests {
             p99_us: 42.0,
             p999_us: 98.0,
         };
-        assert_eq!(
-            Figures::Latency(l).line(false),
-            " 2       1000          16.50          99.00        18.25    \t       20.00       \t3.50   \t\t42.00   \t\t98.00  "
-        );
+        let line = Figures::Latency(l).line(false);
+        assert_eq!(line, " 2       1000          16.50   99.00     18.25   20.00    3.50   42.00   98.00");
+        let late =
+            Figures::Latency(Latency { bytes: 8 << 20, max_us: 1_234_567.8, p999_us: 45_678.9, ..l }).line(false);
+        assert_eq!(late, " 8388608 1000          16.50 1234568     18.25   20.00    3.50   42.00 45678.9");
         let m = MeanLatency { bytes: 2, iterations: 12345, avg_us: 2.5, messages_per_s: 200_000.0 };
-        assert_eq!(Figures::MeanLatency(m).line(false), " 2             12345            2.50           200000.00");
+        assert_eq!(Figures::MeanLatency(m).line(false), " 2             12345             2.50           200000.00");
     }
 
     #[test]
@@ -264,10 +278,12 @@ mod tests {
             " Mtu             : 1024[B]",
             " Link type       : Ethernet",
             " GID index       : 3",
-            " local address: LID 0000 QPN 0x0011 PSN 0x000000 RKey 0x00002a VAddr 0x007f0000001000",
+            " local address: LID 0000 QPN 0x0011 PSN 0x000000 RKey 0x00002a",
+            "                VAddr 0x007f0000001000",
         ] {
             assert!(text.lines().any(|l| l == line), "{line:?} is not in\n{text}");
         }
         assert!(!text.contains("inline"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
 }

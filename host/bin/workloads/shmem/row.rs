@@ -70,6 +70,18 @@ impl Percentiles {
 }
 
 impl Row {
+    fn line(&self, f: &mut fmt::Formatter<'_>, name: &str, r: &Figures) -> fmt::Result {
+        let (time, bytes) = (figure(r.time_ns.median / 1e3), figure(r.bytes_per_s.median / 1e9));
+        let rate = figure(r.operations_per_s.median / 1e6);
+        let (blocks, operations, width) = (self.shape.blocks, self.operations, operations_width(self.test));
+        write!(f, " {name:>9} {blocks:>4} {operations:>width$} {time:>8} {bytes:>6} {rate:>7}")?;
+        if self.test.is_sampled() {
+            let of = |pick: fn(&Percentiles) -> f64| r.percentiles.map_or("-".to_owned(), |p| figure(pick(&p) / 1e3));
+            write!(f, " {:>7} {:>7} {:>9}", of(|p| p.p50_ns), of(|p| p.p99_ns), of(|p| p.p99_9_ns))?;
+        }
+        write!(f, " {:>5}", r.wrong)
+    }
+
     /// Returns the number of wrong values with the library's calls and with plain accesses together.
     pub fn wrong(&self) -> u64 {
         self.library.wrong + self.raw.as_ref().map_or(0, |r| r.wrong)
@@ -91,52 +103,44 @@ pub fn head(setting: &Setting, shape: &Shape, pes: usize) -> String {
         _ => String::new(),
     };
     let window = setting.window_bytes.map_or_else(String::new, |bytes| format!("  window {}", Bytes(bytes)));
+    let raw = if setting.raw { "  raw: plain loads and stores" } else { "" };
+    let width = operations_width(test);
     let mut text = format!(
-        "# {test}{op}{window}  scope {}  threads per CTA {}  {who}\n#{:>10}{:>6}{:>12}{:>12}{:>10}{:>10}",
+        "# {test}{op}{window}  scope {}  threads per CTA {}  {who}{raw}\n#{:>9} {:>4} {:>width$} {:>8} {:>6} {:>7}",
         shape.scope, shape.threads, "size(B)", "CTAs", "ops", "time(us)", "GB/s", "Mops/s"
     );
     if test.is_sampled() {
-        text += &format!("{:>10}{:>10}{:>10}", "p50(us)", "p99(us)", "p99.9(us)");
+        text += &format!(" {:>7} {:>7} {:>9}", "p50(us)", "p99(us)", "p99.9(us)");
     }
-    text += &format!("{:>8}", "wrong");
-    if setting.raw {
-        text += &format!("{:>14}{:>10}{:>12}{:>11}", "raw time(us)", "raw GB/s", "raw Mops/s", "raw wrong");
-    }
-    text
+    text + &format!(" {:>5}", "wrong")
 }
 
-/// Prints a number with three decimals, or fewer if it is too large for its column.
+/// Returns the width of the column of operations: tests without percentiles make more of them, and have more room.
+fn operations_width(test: Test) -> usize {
+    if test.is_sampled() { 8 } else { 12 }
+}
+
+/// Prints a number in six characters, with up to three decimals; in more if its whole part is longer.
 fn figure(v: f64) -> String {
     match v {
-        v if v >= 99_999.5 => format!("{v:.0}"),
-        v if v >= 999.95 => format!("{v:.1}"),
+        v if v >= 9_999.95 => format!("{v:.0}"),
+        v if v >= 999.995 => format!("{v:.1}"),
+        v if v >= 99.9995 => format!("{v:.2}"),
         v => format!("{v:.3}"),
     }
 }
 
+/// Prints the figures with the library's calls, and below them those with plain loads and stores.
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rates = |r: &Figures| {
-            (
-                figure(r.time_ns.median / 1e3),
-                figure(r.bytes_per_s.median / 1e9),
-                figure(r.operations_per_s.median / 1e6),
-            )
-        };
-        let (time, bytes, operations) = rates(&self.library);
-        let Shape { bytes: size, blocks, .. } = self.shape;
-        write!(f, " {size:>10}{blocks:>6}{:>12}{time:>12}{bytes:>10}{operations:>10}", self.operations)?;
-        if self.test.is_sampled() {
-            let p = self.library.percentiles;
-            let of = |pick: fn(&Percentiles) -> f64| p.as_ref().map_or("-".to_owned(), |p| figure(pick(p) / 1e3));
-            write!(f, "{:>10}{:>10}{:>10}", of(|p| p.p50_ns), of(|p| p.p99_ns), of(|p| p.p99_9_ns))?;
+        self.line(f, &self.shape.bytes.to_string(), &self.library)?;
+        match &self.raw {
+            Some(raw) => {
+                f.write_str("\n")?;
+                self.line(f, "raw", raw)
+            }
+            None => Ok(()),
         }
-        write!(f, "{:>8}", self.library.wrong)?;
-        if let Some(raw) = &self.raw {
-            let (time, bytes, operations) = rates(raw);
-            write!(f, "{time:>14}{bytes:>10}{operations:>12}{:>11}", raw.wrong)?;
-        }
-        Ok(())
     }
 }
 
@@ -156,8 +160,14 @@ mod tests {
 
     #[test]
     fn figures_fit_their_columns() {
-        for (v, text) in [(0.0, "0.000"), (0.6124, "0.612"), (370.25, "370.250"), (8790.04, "8790.0"), (1e6, "1000000")]
-        {
+        for (v, text) in [
+            (0.0, "0.000"),
+            (0.6124, "0.612"),
+            (99.9994, "99.999"),
+            (370.25, "370.25"),
+            (8790.04, "8790.0"),
+            (1e6, "1000000"),
+        ] {
             assert_eq!(figure(v), text);
         }
     }
