@@ -42,6 +42,8 @@ const NO_FIGURES: [&str; 15] = [
     "verification_ns",
     "unit",
 ];
+/// Key of the figures with plain loads and stores, in the row of those with the library's calls.
+const RAW: &str = "raw";
 /// Percentiles that are compared.
 const PERCENTILES: [f64; 2] = [50.0, 99.0];
 /// Settings that change how long a measurement is, and not what it measures.
@@ -172,7 +174,8 @@ impl Walk<'_> {
         }
         let Some((metric, unit, scale)) = measure(key).filter(|_| self.elapsed || key != "elapsed_ns") else {
             let prefix = if key == "latency" { key } else { prefix };
-            return self.value(value, labels, prefix);
+            let labels: Vec<String> = labels.iter().cloned().chain((key == RAW).then(|| key.to_owned())).collect();
+            return self.value(value, &labels, prefix);
         };
         let samples = match spread(value) {
             Some([min, median, max]) => {
@@ -314,6 +317,16 @@ mod tests {
                 values("initiator kernel, 2 bytes", "latency mean", &[2500.0]),
                 values("initiator kernel, 2 bytes", "messages per s", &[4e5]),
             ]
+        );
+    }
+
+    #[test]
+    fn plain_accesses_are_a_row_of_their_own() {
+        let row = json!({ "test": "put_latency", "bytes": 8, "p50_ns": 5.0, "raw": { "p50_ns": 3.0 } });
+        let found = figures("bench shmem", json!({ "transport": {}, "rows": [row] }));
+        assert_eq!(
+            found,
+            [values("put_latency, 8 bytes", "p50", &[5.0]), values("put_latency, 8 bytes, raw", "p50", &[3.0])]
         );
     }
 
