@@ -117,11 +117,8 @@ pub struct CompareArgs {
     /// Compare a row of A with a row of B that has another name
     #[arg(long = "row", value_name = "ROW=ROW")]
     pub rows: Vec<String>,
-    /// Write a line for each figure, with commas, to this file or to standard output with -
-    #[arg(long, value_name = "FILE")]
-    pub csv: Option<OutputFile>,
     #[command(flatten)]
-    pub report: ReportArgs,
+    pub output: RowsArgs,
 }
 
 /// A difference, as a share: 5% is 0.05.

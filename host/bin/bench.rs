@@ -12,6 +12,7 @@ mod stream;
 use crate::args::{ArrayArgs, BenchCommand, QueueArgs};
 use crate::interrupt::Interrupt;
 use crate::output::{Failure, Text};
+use crate::rows::Rows;
 use crate::workloads::array::{self, ArrayBench};
 use crate::workloads::queue::{self, QueueSetting};
 use crate::workloads::report::{Report, nanoseconds};
@@ -44,7 +45,7 @@ pub fn run(command: BenchCommand, interrupt: &Interrupt) -> Result<(), Failure> 
 // --- the queue core ------------------------------------------------------------------------------------------------------
 
 fn queue(args: &QueueArgs, interrupt: &Interrupt) -> Result<(), Failure> {
-    let text = Text::beside(&args.measure.report)?;
+    let text = Text::of_measurement(&args.measure.output)?;
     let engine = engine::open(&args.measure.engine)?;
     let counts: Vec<u32> = match (&args.queues[..], engine.kind()) {
         ([], EngineKind::Gpu) => vec![1, 8, 32, 128],
@@ -76,7 +77,10 @@ fn queue(args: &QueueArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         }
         rows.push(row);
     }
-    if let Some(path) = &args.measure.report.json {
+    if let Some(to) = &args.measure.output.csv {
+        output::write_rows(&Rows::of(&rows)?, to)?;
+    }
+    if let Some(path) = &args.measure.output.report.json {
         let config = json!({ "runs": args.measure.runs, "deadline_ns": nanoseconds(args.measure.engine.deadline) });
         output::write_json("bench queue", &Report::new(config, &engine, None, rows), path)?;
     }
@@ -95,7 +99,7 @@ const CACHE_SLACK: u64 = 4;
 const LEAST_CACHE: u64 = 1 << 20;
 
 fn array(args: &ArrayArgs, interrupt: &Interrupt) -> Result<(), Failure> {
-    let text = Text::beside(&args.measure.report)?;
+    let text = Text::of_measurement(&args.measure.output)?;
     let engine = engine::open(&args.measure.engine)?;
     let bytes = args.size.map_or(if engine.is_gpu() { GPU_ARRAY } else { CPU_ARRAY }, |b| b.0);
     text.line(format_args!("# warpbell {}  bench array  engine {engine}", env!("CARGO_PKG_VERSION")))?;
@@ -117,7 +121,10 @@ fn array(args: &ArrayArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         }
     })?;
     printed?;
-    if let Some(path) = &args.measure.report.json {
+    if let Some(to) = &args.measure.output.csv {
+        output::write_rows(&Rows::of(&rows)?, to)?;
+    }
+    if let Some(path) = &args.measure.output.report.json {
         let config = json!({ "bytes": bytes, "page_bytes": args.page.page_size, "runs": args.measure.runs });
         let path_taken = Some(device::path(&volume));
         output::write_json("bench array", &Report::new(config, &engine, path_taken, rows), path)?;

@@ -1,7 +1,8 @@
 //! Writes to standard output and standard error, and sets the exit code.
 
-use crate::args::ReportArgs;
+use crate::args::{ReportArgs, RowsArgs};
 use crate::remedy;
+use crate::rows::Rows;
 use crate::terminal::{self, Stream};
 use serde::Serialize;
 use std::borrow::Cow;
@@ -96,6 +97,8 @@ pub struct Text {
     quiet: bool,
     /// Text at the start of every line.
     prefix: &'static str,
+    /// True if the lines are those of a report.
+    is_report: bool,
 }
 
 impl Text {
@@ -117,33 +120,46 @@ impl Text {
         let out = out.map(Output::create).transpose()?;
         let results = out.as_ref().map(Output::destination);
         let quiet = report.as_ref().into_iter().chain(results).any(Destination::is_standard_output);
-        Ok((Self { quiet, prefix: "" }, out))
+        Ok((Self { quiet, prefix: "", is_report: false }, out))
     }
 
     /// Returns the text output beside a report and lines for a program (`--csv`), and the opened lines.
     ///
     /// # Errors
     /// [`Failure::Error`] if a file cannot be written.
-    pub fn beside_lines(report: &ReportArgs, lines: Option<&Path>) -> Result<(Self, Option<Destination>), Failure> {
-        let lines = lines.map(Destination::open).transpose()?;
-        let mut text = Self::beside(report)?;
+    pub fn beside_lines(output: &RowsArgs) -> Result<(Self, Option<Destination>), Failure> {
+        let lines = output.csv.as_deref().map(Destination::open).transpose()?;
+        let mut text = Self::beside(&output.report)?;
         text.quiet |= lines.as_ref().is_some_and(Destination::is_standard_output);
         Ok((text, lines))
     }
 
+    /// Returns the text output of a measurement, as a report: silent if rows or the JSON report go to standard output.
+    ///
+    /// # Errors
+    /// [`Failure::Error`] if a file cannot be written.
+    pub fn of_measurement(output: &RowsArgs) -> Result<Self, Failure> {
+        Ok(Self::beside_lines(output)?.0.report())
+    }
+
     /// Returns the text output beside this destination: silent if the destination is standard output.
     pub fn beside_output(to: &Destination) -> Self {
-        Self { quiet: to.is_standard_output(), prefix: "" }
+        Self { quiet: to.is_standard_output(), prefix: "", is_report: false }
     }
 
     /// Returns a silent output, for a PE whose results another PE prints.
     pub fn none() -> Self {
-        Self { quiet: true, prefix: "" }
+        Self { quiet: true, prefix: "", is_report: false }
     }
 
     /// Returns an output like `of` whose lines begin with `# `, for lines that are not results.
     pub fn commented(of: &Self) -> Self {
-        Self { quiet: of.quiet, prefix: "# " }
+        Self { prefix: "# ", ..*of }
+    }
+
+    /// Makes the output a report, whose lines are wrapped also in files and pipes: see [`Stream::report`].
+    pub fn report(self) -> Self {
+        Self { is_report: true, ..self }
     }
 
     /// Prints one line unless the output is silent.
@@ -151,7 +167,11 @@ impl Text {
     /// # Errors
     /// [`Failure::BrokenPipe`] if standard output was closed, [`Failure::Error`] if it cannot be written.
     pub fn line(&self, text: fmt::Arguments<'_>) -> Result<(), Failure> {
-        if self.quiet { Ok(()) } else { line(format_args!("{}{text}", self.prefix)) }
+        match (self.quiet, self.is_report) {
+            (true, _) => Ok(()),
+            (false, true) => report_line(format_args!("{}{text}", self.prefix)),
+            (false, false) => line(format_args!("{}{text}", self.prefix)),
+        }
     }
 }
 
@@ -199,6 +219,16 @@ pub fn write_lines(to: Destination, head: &str, lines: &[String]) -> Result<(), 
         writeln!(out, "{head}")?;
         lines.iter().try_for_each(|line| writeln!(out, "{line}"))
     }))
+}
+
+/// Writes the rows of a measurement, as `--csv` asks: to standard output for `-`, else to the [`Destination`] that `to`
+/// names.
+///
+/// # Errors
+/// [`Failure::BrokenPipe`] if standard output was closed, [`Failure::Error`] if the rows cannot be written.
+pub fn write_rows(rows: &Rows, to: &Path) -> Result<(), Failure> {
+    let (head, lines) = rows.lines();
+    write_lines(Destination::open(to)?, &head, &lines)
 }
 
 /// Writes results, each with its source if lines name it, as `--out` asks.

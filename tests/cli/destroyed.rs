@@ -73,6 +73,7 @@ fn a_device_is_not_replaced_by_a_result_or_a_report() {
             "bench nvme --device soft:x.img --runtime 10ms --json",
             "bench gather --device soft:x.img --runtime 10ms --csv",
             "bench stream read --device soft:x.img --json",
+            "bench stream read --device soft:x.img --csv",
             // Not a file of the command: the volume itself is recognised.
             "info --json",
             "graph cc in.el --out",

@@ -25,7 +25,7 @@ fn rows_are_gathered_and_checked_in_all_formats() {
     mentions(
         &text,
         &[
-            "# 3,000 rows of 512 bytes (1.5 MiB)  indices uniform  batch 500  in flight 1  seed 1",
+            "# 3,000 rows of 512 bytes (1.5 MiB)  indices uniform  batch 500  in flight 1\n#   seed 1\n",
             "gather: ",
             "2,000 rows in 4 batches",
             "batch: median ",

@@ -33,6 +33,7 @@ mod paths;
 mod program;
 mod rdma;
 mod refusals;
+mod rows;
 #[cfg(target_os = "linux")]
 mod run;
 mod shmem;

@@ -1,6 +1,6 @@
 //! Arguments of `warpbell bench`.
 
-use super::{DeviceArgs, EngineArgs, MeasureArgs, NvmeArgs, OutputFile, PageArgs, ReportArgs, WorldArgs};
+use super::{DeviceArgs, EngineArgs, MeasureArgs, NvmeArgs, PageArgs, RowsArgs, WorldArgs};
 use crate::workloads::gather::{Choice, MOST_BATCHES};
 use crate::workloads::rdma;
 use crate::workloads::shmem::{AtomicOp, Datatype, Scope, Test};
@@ -78,7 +78,7 @@ pub struct MappingArgs {
     #[arg(short = 'e', long, value_name = "SIZE", default_value = "1M")]
     pub max_size: Bytes,
     #[command(flatten)]
-    pub report: ReportArgs,
+    pub output: RowsArgs,
     #[command(flatten)]
     pub engine: EngineArgs,
 }
@@ -192,11 +192,8 @@ pub struct GatherArgs {
     /// Number of measurements; the median is reported
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
-    /// Write a line for each run, with commas, to this file or to standard output with -
-    #[arg(long, value_name = "FILE")]
-    pub csv: Option<OutputFile>,
     #[command(flatten)]
-    pub report: ReportArgs,
+    pub output: RowsArgs,
     #[command(flatten)]
     pub engine: EngineArgs,
     #[command(flatten)]
@@ -283,7 +280,7 @@ pub struct StreamArgs {
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
     pub chained: u32,
     #[command(flatten)]
-    pub report: ReportArgs,
+    pub output: RowsArgs,
     #[command(flatten)]
     pub engine: EngineArgs,
     #[command(flatten)]
@@ -388,7 +385,7 @@ pub struct RdmaArgs {
     #[arg(long, value_enum, default_value_t = InitiatorChoice::Both)]
     pub initiator: InitiatorChoice,
     #[command(flatten)]
-    pub report: ReportArgs,
+    pub output: RowsArgs,
     /// Flag of perftest that has no meaning here; the error message of each such flag gives the reason.
     #[arg(short = 'm', long, value_name = "BYTES", hide = true)]
     pub mtu: Option<u32>,

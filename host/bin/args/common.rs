@@ -70,6 +70,16 @@ pub struct ReportArgs {
     pub json: Option<OutputFile>,
 }
 
+// For commands whose results are rows.
+#[derive(Args, Clone, Debug)]
+pub struct RowsArgs {
+    /// Write a line for each row of the results, with commas, to this file or to standard output with -
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<OutputFile>,
+    #[command(flatten)]
+    pub report: ReportArgs,
+}
+
 // For commands that print either text or JSON.
 #[derive(Args, Clone, Debug)]
 pub struct JsonArgs {
@@ -85,7 +95,7 @@ pub struct MeasureArgs {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
     #[command(flatten)]
-    pub report: ReportArgs,
+    pub output: RowsArgs,
     #[command(flatten)]
     pub engine: EngineArgs,
 }

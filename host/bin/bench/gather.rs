@@ -6,9 +6,11 @@ use crate::engine;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Failure, Text};
 use crate::progress::Loading;
+use crate::rows::Rows;
 use crate::workloads::error::MeasureError;
 use crate::workloads::gather::{self, Choice, GatherBench, GatherJob, GatherRun, Indices, Overlap, TABLE};
 use crate::workloads::report::{Report, Spread};
+use serde::Serialize;
 use serde_json::json;
 use warpbell::engine::Engine;
 use warpbell::storage::{StorageError, Table, Volume};
@@ -22,6 +24,14 @@ const GPU_SPREAD: u64 = 16;
 const CPU_SPREAD: u64 = 1;
 /// Bytes of the largest block of a device, as far as commands for whole rows are concerned.
 const BLOCK: u64 = 4096;
+
+/// Figures of a run, with its number.
+#[derive(Serialize)]
+struct Line<'a> {
+    run: u32,
+    #[serde(flatten)]
+    figures: &'a GatherRun,
+}
 
 /// Values that options and shape leave, before the indices have decided on the number of rows.
 struct Setting {
@@ -76,7 +86,7 @@ impl Setting {
 /// * [`Failure::BrokenPipe`] if standard output was closed.
 /// * [`Failure::Error`] if a file, the engine, a device or a measurement fails, or a row is wrong.
 pub fn run(args: &GatherArgs, interrupt: &Interrupt) -> Result<(), Failure> {
-    let (text, csv) = Text::beside_lines(&args.report, args.csv.as_deref())?;
+    let text = Text::of_measurement(&args.output)?;
     let engine = engine::open(&args.engine)?;
     let _stop = interrupt.stops(&engine);
     let setting = Setting::new(args, engine.is_gpu())?;
@@ -118,11 +128,11 @@ pub fn run(args: &GatherArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         let removed = Table::remove(&volume, TABLE);
         measured.as_ref().map_or(Ok(()), |_| removed)?;
     }
-    let (mut runs, overlap) = measured?;
-    let lines: Vec<String> = runs.iter().enumerate().map(|(i, run)| run.csv(i + 1)).collect();
+    let (runs, overlap) = measured?;
     let spread = Spread::of(runs.iter().map(|r| r.rows_per_s));
-    runs.sort_by(|a, b| a.rows_per_s.total_cmp(&b.rows_per_s));
-    text.line(format_args!("{}", runs[runs.len() / 2]))?;
+    let mut ordered: Vec<&GatherRun> = runs.iter().collect();
+    ordered.sort_by(|a, b| a.rows_per_s.total_cmp(&b.rows_per_s));
+    text.line(format_args!("{}", ordered[ordered.len() / 2]))?;
     text.line(format_args!("  verified: every byte of every row"))?;
     if let (Some(s), true) = (spread, runs.len() > 1) {
         let (n, min, max) = (runs.len(), si(s.min), si(s.max));
@@ -138,10 +148,11 @@ pub fn run(args: &GatherArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     if taken.redundancy.is_some() {
         text.line(format_args!("{}", device::copies(&taken)))?;
     }
-    if let Some(to) = csv {
-        output::write_lines(to, GatherRun::CSV_HEAD, &lines)?;
+    if let Some(to) = &args.output.csv {
+        let lines = (1..).zip(&runs).map(|(run, figures)| Line { run, figures });
+        output::write_rows(&Rows::of(lines)?, to)?;
     }
-    if let Some(path) = &args.report.json {
+    if let Some(path) = &args.output.report.json {
         let config = json!({
             "job": job, "shape": args.shape, "indices": setting.choice.to_string(), "fanout": fanout, "runs": args.runs,
         });

@@ -3,6 +3,7 @@
 use crate::args::MappingArgs;
 use crate::interrupt::Interrupt;
 use crate::output::{Failure, Text};
+use crate::rows::Rows;
 use crate::workloads::mapping::{self, Access};
 use crate::workloads::report::Report;
 use crate::{engine, output};
@@ -36,7 +37,7 @@ impl Access for Copied<'_> {
 /// # Errors
 /// [`Failure::Error`] if there is no GPU or GDRCopy's module is missing, or an access fails.
 pub fn run(args: &MappingArgs, interrupt: &Interrupt) -> Result<(), Failure> {
-    let text = Text::beside(&args.report)?;
+    let text = Text::of_measurement(&args.output)?;
     let sizes = mapping::sizes(args.min_size.0, args.max_size.0)?;
     let engine = engine::open(&args.engine)?;
     if !engine.is_gpu() {
@@ -59,7 +60,10 @@ pub fn run(args: &MappingArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         text.line(format_args!("{row}"))?;
         rows.push(row);
     }
-    if let Some(path) = &args.report.json {
+    if let Some(to) = &args.output.csv {
+        output::write_rows(&Rows::of(&rows)?, to)?;
+    }
+    if let Some(path) = &args.output.report.json {
         let config = json!({ "min_bytes": args.min_size, "max_bytes": args.max_size });
         output::write_json("bench mapping", &Report::new(config, &engine, None, rows), path)?;
     }

@@ -4,10 +4,20 @@ use crate::args::PostArgs;
 use crate::engine;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Failure, Text};
+use crate::rows::Rows;
 use crate::workloads::post::{self, PostSetting};
 use crate::workloads::report::{Report, nanoseconds};
+use serde::Serialize;
 use serde_json::json;
 use warpbell::engine::EngineKind;
+
+/// Row of one of the two lists of results, with the list's key.
+#[derive(Serialize)]
+struct Line<'a, R: Serialize> {
+    list: &'static str,
+    #[serde(flatten)]
+    row: &'a R,
+}
 
 /// Measures the rate and the latency of posting, and prints both tables.
 ///
@@ -15,7 +25,7 @@ use warpbell::engine::EngineKind;
 /// [`Failure::BrokenPipe`] if standard output was closed, and [`Failure::Error`] if the engine, a measurement or the
 /// JSON report fails.
 pub fn run(args: &PostArgs, interrupt: &Interrupt) -> Result<(), Failure> {
-    let text = Text::beside(&args.measure.report)?;
+    let text = Text::of_measurement(&args.measure.output)?;
     let engine = engine::open(&args.measure.engine)?;
     let counts: Vec<u32> = match (&args.blocks[..], engine.kind()) {
         ([], EngineKind::Gpu) => vec![1, 2, 4, 8, 16, 32, 64],
@@ -98,7 +108,12 @@ pub fn run(args: &PostArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         text.line(format_args!("{row}{}", share(row.from_register)))?;
         latencies.push(row);
     }
-    if let Some(path) = &args.measure.report.json {
+    if let Some(to) = &args.measure.output.csv {
+        let mut lines = Rows::of(rows.iter().map(|row| Line { list: "rates", row }))?;
+        latencies.iter().try_for_each(|row| lines.add(Line { list: "latencies", row }))?;
+        output::write_rows(&lines, to)?;
+    }
+    if let Some(path) = &args.measure.output.report.json {
         let config = json!({
             "runs": args.measure.runs, "depth": args.depth, "inline": args.inline, "collapsed": args.collapsed,
             "blueflame": args.blueflame, "inlined": args.inlined, "capsules": args.capsules, "deadline_ns": nanoseconds(args.measure.engine.deadline),

@@ -3,11 +3,13 @@
 use crate::args::{AdapterKind, EngineArgs, EngineChoice, InitiatorChoice, RdmaArgs};
 use crate::interrupt::Interrupt;
 use crate::output::{self, Failure, Text};
+use crate::rows::Rows;
 use crate::workloads::rdma::{
     ALL_SIZES, AdapterChoice, Initiator, Kind, RdmaBench, Row, Setting, Side, not_two, table,
 };
 use crate::workloads::report::{Report, nanoseconds};
 use crate::{engine, world};
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -39,7 +41,7 @@ pub fn run(args: &RdmaArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let choice = choice(args)?;
     let engine = open_engine(args)?;
     let _stop = interrupt.stops(&engine);
-    let text = Text::beside(&args.report)?;
+    let text = Text::of_measurement(&args.output)?;
     let job = Job { args, setting, choice, engine };
     match rendezvous(args, &text)? {
         Rendezvous::Here => job.in_this_process(&text),
@@ -174,6 +176,14 @@ fn open_engine(args: &RdmaArgs) -> Result<Engine, Failure> {
     engine::open(&EngineArgs { engine: asked, ..args.engine.clone() })
 }
 
+/// Row of a table, with the table's initiator.
+#[derive(Serialize)]
+struct Line<'a> {
+    initiator: Initiator,
+    #[serde(flatten)]
+    row: &'a Row,
+}
+
 /// Results of one initiator.
 struct Table {
     initiator: Initiator,
@@ -275,9 +285,13 @@ impl Job<'_> {
         Ok(tables)
     }
 
-    /// Writes the JSON report, then fails if a message arrived with wrong data.
+    /// Writes the rows and the JSON report, then fails if a message arrived with wrong data.
     fn report(&self, tables: &[Table]) -> Result<(), Failure> {
-        if let Some(path) = &self.args.report.json {
+        if let Some(to) = &self.args.output.csv {
+            let lines = tables.iter().flat_map(|t| t.rows.iter().map(|row| Line { initiator: t.initiator, row }));
+            output::write_rows(&Rows::of(lines)?, to)?;
+        }
+        if let Some(path) = &self.args.output.report.json {
             let config = json!({ "setting": self.setting, "deadline_ns": nanoseconds(self.args.engine.deadline) });
             let results: Vec<Value> =
                 tables.iter().map(|t| json!({ "initiator": t.initiator, "path": t.path, "rows": t.rows })).collect();

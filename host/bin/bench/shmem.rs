@@ -3,6 +3,7 @@
 use crate::args::{ShmemArgs, ShmemTest};
 use crate::interrupt::Interrupt;
 use crate::output::{self, Failure, Text};
+use crate::rows::Rows;
 use crate::workloads::report::{Report, nanoseconds};
 use crate::workloads::shmem::{Row, Setting, ShmemBench, Test, head};
 use crate::world::Plan;
@@ -25,7 +26,7 @@ pub fn run(args: &ShmemArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         setting.check()?;
     }
     let plan = Plan::new(&args.world, &args.measure.engine)?;
-    let text = if plan.speaks() { Text::beside(&args.measure.report)? } else { Text::none() };
+    let text = if plan.speaks() { Text::of_measurement(&args.measure.output)? } else { Text::none() };
     let heap_bytes = plan
         .engines()
         .first()
@@ -99,7 +100,10 @@ fn measure(
             rows.push(row);
         }
     }
-    if let (true, Some(path)) = (speaks, &args.measure.report.json) {
+    if let (true, Some(to)) = (speaks, &args.measure.output.csv) {
+        output::write_rows(&Rows::of(&rows)?, to)?;
+    }
+    if let (true, Some(path)) = (speaks, &args.measure.output.report.json) {
         let config = json!({
             "pes": world.n_pes(), "runs": args.measure.runs, "settings": settings,
             "deadline_ns": nanoseconds(args.measure.engine.deadline),

@@ -3,6 +3,7 @@
 use crate::args::{StreamArgs, StreamTest};
 use crate::interrupt::Interrupt;
 use crate::output::{self, Failure, Text};
+use crate::rows::Rows;
 use crate::workloads::report::{Report, nanoseconds};
 use crate::workloads::stream::{Counts, HEAD, Puts, Row, VolumeTransfers};
 use crate::world::Plan;
@@ -24,12 +25,12 @@ pub fn run(args: &StreamArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let bytes = usize::try_from(args.bs.0).unwrap_or(usize::MAX);
     if args.test == StreamTest::Put {
         let plan = Plan::new(&args.world, &args.engine)?;
-        let text = if plan.speaks() { Text::beside(&args.report)? } else { Text::none() };
+        let text = if plan.speaks() { Text::of_measurement(&args.output)? } else { Text::none() };
         let heap = bytes.saturating_mul(2).saturating_add(HEAP);
         plan.run(heap, interrupt, |world| puts(world, bytes, counts, &text, args))?;
         return Ok(());
     }
-    let text = Text::beside(&args.report)?;
+    let text = Text::of_measurement(&args.output)?;
     let engine = engine::open(&args.engine)?;
     let _stop = interrupt.stops(&engine);
     let all = args.bs.0.saturating_mul(args.chained.into());
@@ -39,7 +40,7 @@ pub fn run(args: &StreamArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     device::announce(&volume, "", false, &Text::commented(&text))?;
     let rows = transfers.measure()?;
     table(&text, &rows)?;
-    json(args, &engine, Some(device::path(&volume)), &rows)
+    write(args, &engine, Some(device::path(&volume)), &rows)
 }
 
 fn puts(world: &World, bytes: usize, counts: Counts, text: &Text, args: &StreamArgs) -> Result<(), Failure> {
@@ -50,7 +51,7 @@ fn puts(world: &World, bytes: usize, counts: Counts, text: &Text, args: &StreamA
     head(text, &format!("{}, {} PEs", world.engine(), world.n_pes()), args)?;
     text.line(format_args!("# transport {}", world.path()))?;
     table(text, &rows)?;
-    json(args, world.engine(), None, &rows)
+    write(args, world.engine(), None, &rows)
 }
 
 fn head(text: &Text, engine: &str, args: &StreamArgs) -> Result<(), Failure> {
@@ -70,13 +71,16 @@ fn table(text: &Text, rows: &[Row]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn json(
+fn write(
     args: &StreamArgs,
     engine: &Engine,
     path: Option<crate::workloads::report::PathReport>,
     rows: &[Row],
 ) -> Result<(), Failure> {
-    let Some(to) = &args.report.json else { return Ok(()) };
+    if let Some(to) = &args.output.csv {
+        output::write_rows(&Rows::of(rows)?, to)?;
+    }
+    let Some(to) = &args.output.report.json else { return Ok(()) };
     let config = json!({
         "test": args.test.to_string(), "bytes": args.bs.0, "iters": args.iters, "chained": args.chained,
         "deadline_ns": nanoseconds(args.engine.deadline),

@@ -13,6 +13,7 @@ mod warpbell;
 
 use crate::args::CompareArgs;
 use crate::output::{self, Failure, Text};
+use crate::rows::quoted;
 use ::warpbell::file_identity::FileIdentity;
 use ::warpbell::units::{counted, decimal_rate, si, three_digits};
 use comparison::{Comparison, Outcome, Pair};
@@ -54,10 +55,10 @@ struct Compared<'a> {
 /// # Errors
 /// [`Failure::Error`] if a report cannot be read, nothing is in both, or a figure is worse.
 pub fn run(args: &CompareArgs) -> Result<(), Failure> {
-    let (text, csv) = Text::beside_lines(&args.report, args.csv.as_deref())?;
+    let (text, csv) = Text::beside_lines(&args.output)?;
     let a = side(&args.a)?;
     let mut b = side(&args.b)?;
-    for output in [args.csv.as_deref(), args.report.json.as_deref()].into_iter().flatten() {
+    for output in [&args.output.csv, &args.output.report.json].into_iter().flatten() {
         is_no_report(output, a.reports.iter().chain(&b.reports))?;
     }
     rename(&mut b.figures, &args.rows, &a.figures)?;
@@ -77,7 +78,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     if let Some(to) = csv {
         output::write_lines(to, CSV_HEAD, &lines_of_csv(&comparison.pairs))?;
     }
-    if let Some(path) = &args.report.json {
+    if let Some(path) = &args.output.report.json {
         let tolerance = args.tolerance.0;
         output::write_json(
             "compare",
@@ -238,7 +239,6 @@ fn table(pairs: &[Pair]) -> Vec<String> {
 const CSV_HEAD: &str = "row,metric,unit,a,b,ratio,noise,outcome";
 
 fn lines_of_csv(pairs: &[Pair]) -> Vec<String> {
-    let quoted = |text: &str| format!("\"{}\"", text.replace('"', "\"\""));
     let line = |pair: &Pair| {
         let Pair { row, metric, unit, a, b, ratio, noise, outcome, .. } = pair;
         let noise = noise.map_or_else(String::new, |n| n.to_string());

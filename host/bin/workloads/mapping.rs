@@ -133,7 +133,8 @@ mod tests {
         let row = measure(&Host(&memory), &Host(&memory), 4096).unwrap();
         let times = [row.mapped_read_ns, row.copied_read_ns, row.mapped_write_ns, row.copied_write_ns];
         assert!(times.iter().all(|t| *t > 0.0), "{row:?}");
-        assert!(row.to_string().contains("4KiB"), "{row}");
+        let text = format!("{HEAD}\n{row}");
+        assert!(text.contains("4KiB") && text.lines().all(|line| line.len() <= 80), "{text}");
         let elsewhere = RefCell::new(vec![0; 4096]);
         let e = measure(&Host(&elsewhere), &Host(&memory), 64).unwrap_err();
         assert!(matches!(e, MeasureError::Wrong(_)), "{e}");

@@ -76,33 +76,6 @@ impl GatherRun {
             counters,
         }
     }
-
-    /// Head of [`GatherRun::csv`].
-    pub const CSV_HEAD: &str = "run,batches,rows,bytes,elapsed_ns,rows_per_s,bytes_per_s,latency_min_ns,latency_median_ns,latency_p99_ns,latency_max_ns,duplicates,hot_hits,cache_hits,host_hits,device_reads,read_commands,read_bytes";
-
-    /// Returns the figures of run `number` as a line with commas.
-    pub fn csv(&self, number: usize) -> String {
-        let (l, t, v) = (&self.latency, &self.counters.table, &self.counters.volume);
-        let (median, p99) = (percentile(l, 50.0), percentile(l, 99.0));
-        format!(
-            "{number},{},{},{},{},{:.1},{:.1},{},{median},{p99},{},{},{},{},{},{},{},{}",
-            self.batches,
-            self.rows,
-            self.bytes,
-            self.elapsed_ns,
-            self.rows_per_s,
-            self.bytes_per_s,
-            l.min_ns,
-            l.max_ns,
-            t.duplicates,
-            t.hot_hits,
-            t.cache_hits,
-            t.host_hits,
-            t.device_reads,
-            v.reads,
-            v.read_bytes
-        )
-    }
 }
 
 impl fmt::Display for GatherRun {
@@ -189,18 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_have_the_columns_of_the_head_and_json_names_the_sources() {
-        let (head, line) = (GatherRun::CSV_HEAD, run().csv(3));
-        assert_eq!(head.split(',').count(), line.split(',').count());
-        let of = |name: &str| {
-            let at = head.split(',').position(|column| column == name).unwrap();
-            line.split(',').nth(at).unwrap().to_owned()
-        };
-        for (name, value) in
-            [("run", "3"), ("latency_p99_ns", "99000000"), ("device_reads", "400"), ("read_bytes", "1679360")]
-        {
-            assert_eq!(of(name), value, "{name}");
-        }
+    fn json_names_the_sources() {
         let json = serde_json::to_value(run()).unwrap();
         assert_eq!((&json["from"]["cache_hits"], &json["read_commands"]), (&500.into(), &410.into()));
         assert_eq!(json["latency"]["samples"], 100);
