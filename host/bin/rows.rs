@@ -1,14 +1,13 @@
 //! Rows of results as lines with commas (`--csv`), made of the same rows as the JSON report.
 //!
 //! Columns have the keys of the report. Keys of inner objects are behind the key of the object: `latency_min_ns`. Lists are
-//! left out, but for pairs of a percentile and its value, each of which is a column: `latency_p99_9_ns`. What a row lacks
-//! is empty there.
+//! left out. Each percentile is a column: `latency_p99_9_ns`. What a row lacks is empty there.
 
 use serde::Serialize;
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// Beginning of the key of a list of percentiles and values; the unit of the values follows.
+/// Beginning of the key of an object of percentiles and values; the unit of the values follows.
 const PERCENTILES: &str = "percentiles_";
 
 /// Rows of a table, whose columns are those that any row has.
@@ -70,10 +69,12 @@ fn flatten(value: &Value, key: &str, cells: &mut Vec<(String, String)>) {
         Value::Object(all) => {
             for (inner, value) in all {
                 match (inner.strip_prefix(PERCENTILES), value) {
-                    (Some(unit), Value::Array(pairs)) => cells.extend(pairs.iter().filter_map(|pair| {
-                        let percent = pair.get(0)?.as_f64()?.to_string().replace('.', "_");
-                        Some((joined(key, &format!("p{percent}_{unit}")), pair.get(1)?.to_string()))
-                    })),
+                    (Some(unit), Value::Object(percentiles)) => {
+                        cells.extend(percentiles.iter().map(|(percent, value)| {
+                            let percent = percent.replace('.', "_");
+                            (joined(key, &format!("p{percent}_{unit}")), value.to_string())
+                        }))
+                    }
                     _ => flatten(value, &joined(key, inner), cells),
                 }
             }
@@ -110,7 +111,7 @@ mod tests {
     #[test]
     fn inner_keys_are_joined_and_lists_left_out() {
         let row = json!({ "z": 1, "a_per_s": { "min": 1.5, "max": 2 }, "list": [1, 2], "is": true, "none": null,
-                          "latency": { "mean_ns": 0.1, "percentiles_ns": [[50.0, 7], [99.9, 9]] } });
+                          "latency": { "mean_ns": 0.1, "percentiles_ns": { "50": 7, "99.9": 9 } } });
         let (head, lines) = Rows::of([row]).unwrap().lines();
         assert_eq!(head, "z,a_per_s_min,a_per_s_max,is,none,latency_mean_ns,latency_p50_ns,latency_p99_9_ns");
         assert_eq!(lines, ["1,1.5,2,true,,0.1,7,9"]);

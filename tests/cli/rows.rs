@@ -4,8 +4,8 @@ use super::program::*;
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// Columns of figures that have no unit: shares of a whole.
-const SHARES: [&str; 2] = ["share", "from_register"];
+/// Columns of figures whose keys have no unit: shares of a whole, and commands per second.
+const OTHERS: [&str; 3] = ["share", "from_register", "iops"];
 
 /// Lines of a table, each with its cells by column.
 struct Table {
@@ -38,8 +38,13 @@ fn measured(command: &str) -> (Value, Table) {
 fn each_value(row: &Value, column: &str, see: &mut impl FnMut(&str, &Value)) {
     match row {
         Value::Object(all) => all.iter().for_each(|(key, value)| {
-            let column = if column.is_empty() { key.clone() } else { format!("{column}_{key}") };
-            each_value(value, &column, see);
+            let column = |key: &str| if column.is_empty() { key.to_owned() } else { format!("{column}_{key}") };
+            match (key.as_str(), value) {
+                ("percentiles_ns", Value::Object(all)) => all.iter().for_each(|(percent, value)| {
+                    see(&column(&format!("p{}_ns", percent.replace('.', "_"))), value);
+                }),
+                _ => each_value(value, &column(key), see),
+            }
         }),
         Value::Array(_) => {}
         value => see(column, value),
@@ -66,7 +71,7 @@ fn same(rows: &[&Value], table: &Table, more: &[&str]) {
                 Ok(figure) => assert_eq!(Some(figure), value.as_f64(), "{column}"),
                 Err(_) => assert_eq!(*cell, expected, "{column}"),
             }
-            let has_unit = ["_ns", "_us", "_per_"].iter().any(|unit| column.contains(unit)) || SHARES.contains(&column);
+            let has_unit = ["_ns", "_us", "_per_"].iter().any(|unit| column.contains(unit)) || OTHERS.contains(&column);
             assert!(!value.is_f64() || has_unit, "{column} has no unit");
             columns.push(column.to_owned());
         });
@@ -108,8 +113,8 @@ fn rows_of_gathers_with_their_percentiles() {
     same(&runs, &table, &[&["run"][..], &percentiles].concat());
     for (i, (run, line)) in runs.iter().zip(&table.lines).enumerate() {
         assert_eq!(line["run"], (i + 1).to_string());
-        let pairs = run["latency"]["percentiles_ns"].as_array().unwrap();
-        let in_json: Vec<String> = pairs.iter().map(|pair| pair[1].to_string()).collect();
+        let in_json: Vec<String> =
+            run["latency"]["percentiles_ns"].as_object().unwrap().values().map(Value::to_string).collect();
         assert_eq!(percentiles.map(|column| line[column].clone()).to_vec(), in_json);
     }
 }
@@ -137,6 +142,32 @@ fn rows_of_adapters_with_their_initiators() {
         let initiators: Vec<&str> = table.lines.iter().map(|line| line["initiator"].as_str()).collect();
         let each = rows.len() / 2;
         assert_eq!(initiators, [vec!["kernel"; each], vec!["host"; each]].concat(), "{test}");
+    }
+}
+
+#[test]
+fn rows_of_a_device_are_runs_and_directions() {
+    let (report, table) = measured("bench nvme --rw randread,randrw --bs 512,4k --runs 2 --size 1M --runtime 20ms");
+    let (mut rows, mut jobs) = (Vec::new(), Vec::new());
+    for point in list(&report, "/results") {
+        for run in list(point, "/runs") {
+            let sides = ["read", "write"].iter().filter_map(|side| run.get(side));
+            sides.for_each(|side| {
+                rows.push(side);
+                jobs.push(&point["job"]);
+            });
+        }
+    }
+    assert_eq!(rows.len(), 2 * 2 + 2 * 2 * 2);
+    let job: Vec<String> = jobs[0].as_object().unwrap().keys().map(|key| format!("job_{key}")).collect();
+    let job: Vec<&str> = job.iter().map(String::as_str).collect();
+    let more = [&job[..], &["in_flight", "run", "verified"]].concat();
+    same(&rows, &table, &more);
+    for (job, line) in jobs.iter().zip(&table.lines) {
+        assert_eq!(
+            (line["job_bytes"].clone(), line["job_rw"].as_str()),
+            (job["bytes"].to_string(), job["rw"].as_str().unwrap())
+        );
     }
 }
 

@@ -1,6 +1,6 @@
 //! Arguments of `warpbell bench nvme`: fio's words, with fio's meaning.
 
-use super::{DeviceArg, DeviceArgs, EngineArgs, ReportArgs};
+use super::{DeviceArg, DeviceArgs, EngineArgs, RowsArgs};
 use crate::workloads::nvme::distribution::Distribution;
 use crate::workloads::nvme::sizes::Sizes;
 use crate::workloads::nvme::steady::Criterion;
@@ -106,7 +106,7 @@ pub struct NvmeArgs {
     )]
     pub output_format: ReportFormat,
     #[command(flatten)]
-    pub report: ReportArgs,
+    pub output: RowsArgs,
     #[command(flatten)]
     pub engine: EngineArgs,
     #[command(flatten)]

@@ -8,6 +8,8 @@ use crate::args::{Compared, NvmeArgs, ReportFormat};
 use crate::interrupt::Interrupt;
 use crate::output::{Failure, Text};
 use crate::progress::Loading;
+use crate::rows::Rows;
+use crate::workloads::fio::Direction;
 use crate::workloads::nvme::{DepthLimit, InFlight, NvmeBench, NvmeJob, NvmeRun};
 use crate::workloads::report::{Report, Spread};
 use crate::{device, engine, output};
@@ -36,7 +38,33 @@ struct Row {
     cufile: Option<CufileFigures>,
 }
 
+/// One run in one direction, as a row of `--csv`.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    job: &'a NvmeJob,
+    in_flight: u64,
+    /// Number of the run, from 1 for the slowest.
+    run: usize,
+    verified: bool,
+    #[serde(flatten)]
+    figures: Direction,
+}
+
 impl Row {
+    fn lines(&self) -> Vec<Line<'_>> {
+        let line = |(i, run): (usize, &'_ NvmeRun), figures: &Direction| Line {
+            job: &self.job,
+            in_flight: self.in_flight,
+            run: i + 1,
+            verified: run.verified,
+            figures: Direction { time_series: None, ..figures.clone() },
+        };
+        let both = |(i, run): (usize, &NvmeRun)| {
+            [&run.read, &run.write].into_iter().flatten().map(|d| line((i, run), d)).collect::<Vec<_>>()
+        };
+        self.runs.iter().enumerate().flat_map(both).collect()
+    }
+
     /// Returns the run in the middle.
     fn median(&self) -> &NvmeRun {
         &self.runs[self.runs.len() / 2]
@@ -51,7 +79,7 @@ impl Row {
 /// * [`Failure::Error`] if the engine, the device or a measurement fails, or data is wrong.
 pub fn run(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let args = &with_filename(args)?;
-    let text = Text::beside(&args.report)?;
+    let text = Text::of_measurement(&args.output)?;
     let sweep = Sweep::of(args);
     // A memory device is filled first, so that reads find data. Other devices are opened read-only unless a job writes.
     let writes = sweep.writes() || args.verify;
@@ -121,7 +149,10 @@ pub fn run(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     if let (Some(row), figures @ Some(_)) = (rows.first_mut(), figures) {
         row.cufile = figures;
     }
-    if let Some(path) = &args.report.json {
+    if let Some(to) = &args.output.csv {
+        output::write_rows(&Rows::of(rows.iter().flat_map(Row::lines))?, to)?;
+    }
+    if let Some(path) = &args.output.report.json {
         match args.output_format {
             ReportFormat::FioJson => output::write_document(&fio_json::document(&rows, &engine, &taken), path)?,
             ReportFormat::Warpbell => {
