@@ -20,6 +20,7 @@ mod output;
 mod partitioned;
 mod progress;
 mod remedy;
+mod reports;
 mod rows;
 mod run;
 mod suggest;

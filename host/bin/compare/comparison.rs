@@ -1,6 +1,6 @@
 //! Two sets of figures, row by row: ratios, noise, and what is worse.
 
-use super::figure::{Figure, Samples, Unit};
+use crate::reports::{Figure, Samples, Unit};
 use serde::Serialize;
 
 /// Difference of a figure from the one it is compared with.
@@ -127,7 +127,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn figure(unit: Unit, values: &[f64]) -> Figure {
-        Figure { row: "read".into(), metric: "m".into(), unit, samples: Samples::Values(values.to_vec()) }
+        Figure::new("read", "m", unit, Samples::Values(values.to_vec()))
     }
 
     fn outcome(unit: Unit, a: &[f64], b: &[f64]) -> Outcome {

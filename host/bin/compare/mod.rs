@@ -1,26 +1,15 @@
 //! Runs `warpbell compare`: two reports, or two sets of reports of one measurement each, row by row.
 
 mod comparison;
-mod figure;
-mod fio;
-mod gdsio;
-mod nccl;
-mod nvbandwidth;
-mod perftest;
-mod read;
-mod source;
-mod warpbell;
 
 use crate::args::CompareArgs;
 use crate::output::{self, Failure, Text};
+use crate::reports::{self, Figure, ReadError, Source, Subject, Unit};
 use crate::rows::quoted;
 use ::warpbell::file_identity::FileIdentity;
 use ::warpbell::units::{counted, decimal_rate, si, three_digits};
 use comparison::{Comparison, Outcome, Pair};
-use figure::{Figure, Subject, Unit};
-use read::ReadError;
 use serde::Serialize;
-use source::Source;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -118,8 +107,8 @@ fn files(argument: &OsStr) -> Result<Vec<PathBuf>, Failure> {
 fn side(argument: &OsStr) -> Result<Side, Failure> {
     let reports = files(argument)?;
     let mut sources =
-        reports.iter().map(|path| Ok((path, read::read(path)?))).collect::<Result<Vec<_>, ReadError>>()?.into_iter();
-    let Some((first, Source { tool, subject, device, settings, mut figures })) = sources.next() else {
+        reports.iter().map(|path| Ok((path, reports::read(path)?))).collect::<Result<Vec<_>, ReadError>>()?.into_iter();
+    let Some((first, Source { tool, subject, device, settings, mut figures, .. })) = sources.next() else {
         let shown = argument.display();
         return Err(Failure::Error(format!("`{shown}` names no report; name a file, or a folder with files")));
     };

@@ -1,7 +1,7 @@
 //! Figures of gdsio, which prints a line for each run: `IoType: READ XferType: GPUD Threads: 8 DataSetSize: ...(KiB) IOSize:
 //! 1024(KiB) Throughput: 6.52 GiB/sec, Avg_Latency: 1197.37 usecs ops: ...`. A line may break before `Throughput`.
 
-use super::figure::{Figure, Subject, Unit};
+use super::figure::{Figure, Unit};
 use super::source::Source;
 
 /// First word of a run.
@@ -21,7 +21,7 @@ pub fn read(text: &str) -> Result<Source, String> {
     for run in text.split(BEGIN).skip(1) {
         of_run(run)?.into_iter().for_each(|figure| figure.add_to(&mut figures));
     }
-    Ok(Source { tool: "gdsio".to_owned(), subject: Subject::Unknown, device: None, settings: Vec::new(), figures })
+    Ok(Source { tool: "gdsio".to_owned(), command: "gdsio".to_owned(), figures, ..Source::default() })
 }
 
 fn of_run(run: &str) -> Result<Vec<Figure>, String> {
@@ -53,7 +53,7 @@ fn of_run(run: &str) -> Result<Vec<Figure>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::figure::Samples;
+    use crate::reports::Samples;
 
     const LINE: &str = "IoType: READ XferType: GPUD Threads: 8 DataSetSize: 818796544/4096000(KiB) IOSize: 1024(KiB) Throughput: 6.5 GiB/sec, Avg_Latency: 1197.5 usecs ops: 799606 total_time 119.67 secs";
 

@@ -25,6 +25,7 @@ pub fn read(document: &Value) -> Result<Source, String> {
     }
     Ok(Source {
         tool: format!("nvbandwidth {}", text(report, "version").unwrap_or_default()),
+        command: "nvbandwidth".to_owned(),
         subject: Subject::Device,
         device: report.pointer("/GPU Device list/0").and_then(Value::as_str).map(str::to_owned),
         settings: ["CUDA Runtime Version", "Driver Version"]
@@ -32,6 +33,7 @@ pub fn read(document: &Value) -> Result<Source, String> {
             .filter_map(|key| Some(((*key).to_owned(), report.get(key)?.as_str()?.to_owned())))
             .collect(),
         figures,
+        ..Source::default()
     })
 }
 

@@ -33,10 +33,12 @@ pub fn read(document: &Value) -> Result<Source, String> {
     let version = document.get("nccl_version").and_then(Value::as_i64).unwrap_or_default();
     Ok(Source {
         tool: format!("nccl-tests {program}, NCCL {}", version_text(version)),
+        command: format!("nccl-tests {program}"),
         subject: Subject::Device,
         device: text(document.pointer("/ranks/0").unwrap_or(&Value::Null), "device_info").map(str::to_owned),
         settings: settings(document),
         figures,
+        ..Source::default()
     })
 }
 
@@ -59,7 +61,7 @@ fn time(row: &str, body: &Value, each: Option<&Value>) -> Option<Figure> {
         [] => Samples::Values(vec![number(body, "time").or_else(|| number(body, "cpu_time"))? * 1e3]),
         _ => Samples::Values(times),
     };
-    Some(Figure { row: row.to_owned(), metric: "time".to_owned(), unit: Unit::Ns, samples })
+    Some(Figure::new(row, "time", Unit::Ns, samples))
 }
 
 /// Returns a version of NCCL: 23205 is 2.32.5, and 2708 was 2.7.8.

@@ -2,9 +2,11 @@
 //! nanoseconds.
 
 use super::figure::{Figure, Subject, Unit};
-use super::source::{Source, number, text};
+use super::label::Label;
+use super::source::{Distribution, Source, number, text};
 use serde_json::Value;
 use std::collections::BTreeSet;
+use warpbell::units::Bytes;
 
 /// Percentiles that are compared, as fio names them, and their metrics.
 const PERCENTILES: [(&str, &str); 2] = [("50.000000", "latency p50"), ("99.000000", "latency p99")];
@@ -22,22 +24,30 @@ struct Job<'a> {
 pub fn read(document: &Value) -> Result<Source, String> {
     let version = text(document, "fio version").unwrap_or_default();
     let jobs = jobs(document)?;
-    let mut figures = Vec::new();
+    let (mut figures, mut distributions) = (Vec::new(), Vec::new());
     for job in &jobs {
         for direction in ["read", "write", "trim", "mixed"] {
             let parts: Vec<&Value> = job.entries.iter().filter_map(|entry| entry.get(direction)).collect();
             let row = if jobs.len() == 1 { direction.to_owned() } else { format!("{}: {direction}", job.name) };
-            figures.extend(of_direction(&row, &parts));
+            let labels = labels(document, job, direction);
+            let found = of_direction(&row, &parts);
+            if !found.is_empty() {
+                distributions.extend(percentiles(&parts).map(|all| Distribution::read(&labels, all).0));
+            }
+            figures.extend(found.into_iter().map(|figure| Figure { labels: labels.clone(), ..figure }));
         }
     }
     let device = values_of(document, "filename");
     let is_device = device.as_ref().is_some_and(|files| files.contains("/dev/"));
     Ok(Source {
         tool: version.strip_prefix("fio-").map_or_else(|| format!("fio {version}"), |v| format!("fio {v}")),
+        command: "fio".to_owned(),
         subject: if is_device { Subject::Device } else { Subject::Unknown },
         device,
         settings: settings(document),
         figures,
+        distributions,
+        ..Source::default()
     })
 }
 
@@ -79,14 +89,32 @@ fn of_direction(row: &str, parts: &[&Value]) -> Vec<Figure> {
         let mean = latencies.iter().map(|(count, mean)| count * mean).sum::<f64>() / count;
         figures.push(Figure::one(row, "latency mean", Unit::Ns, mean));
     }
-    // Percentiles of several jobs are not those of all their commands.
-    if let [part] = parts
-        && let Some(percentiles) = part.get("clat_ns").and_then(|of| of.get("percentile"))
-    {
+    if let Some(percentiles) = percentiles(parts) {
         let found = PERCENTILES.iter().filter_map(|(key, metric)| Some((metric, number(percentiles, key)?)));
         figures.extend(found.map(|(metric, ns)| Figure::one(row, *metric, Unit::Ns, ns)));
     }
     figures
+}
+
+/// Returns the percentiles of the completion latency. Those of several jobs are not those of all their commands.
+fn percentiles<'a>(parts: &[&'a Value]) -> Option<&'a Value> {
+    let [part] = parts else { return None };
+    part.get("clat_ns")?.get("percentile")
+}
+
+/// Returns the name of a job, its block size and queue depth where they are given, and the direction.
+fn labels(document: &Value, job: &Job<'_>, direction: &str) -> Vec<Label> {
+    let options = |key: &str| {
+        let own = job.entries.first().and_then(|entry| entry.get("job options"));
+        own.into_iter().chain(document.get("global options")).find_map(|options| text(options, key))
+    };
+    let bytes = options("bs").and_then(|bs| bs.parse::<Bytes>().ok());
+    let depth = options("iodepth").and_then(|depth| depth.parse::<u32>().ok());
+    let mut labels = vec![Label::text("job", job.name)];
+    labels.extend(bytes.map(|bytes| Label::number("bytes", bytes.0 as f64)));
+    labels.extend(depth.map(|depth| Label::number("iodepth", depth.into())));
+    labels.push(Label::text("direction", direction));
+    labels
 }
 
 /// Returns all options of all jobs.
@@ -144,6 +172,10 @@ mod tests {
         assert_eq!(value(&source, "read", "latency p99"), Some(9.0));
         assert!(source.figures.iter().all(|f| f.row == "read"), "nothing was written");
         assert_eq!(source.settings, [("bs".to_owned(), "4k".to_owned())]);
+        let labels = [Label::text("job", "a"), Label::number("bytes", 4096.0), Label::text("direction", "read")];
+        assert_eq!(source.figures[0].labels, labels);
+        let expected = Distribution { labels: labels.to_vec(), percentiles: vec![(50.0, 7.0), (99.0, 9.0)] };
+        assert_eq!(source.distributions, [expected]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::{fio, gdsio, nccl, nvbandwidth, perftest, warpbell};
 use serde_json::Value;
 use std::path::Path;
 
-/// Reasons why a file has no figures to compare.
+/// Reasons why a file has no figures.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error("{path}: {source}")]
@@ -23,31 +23,61 @@ pub enum ReadError {
 /// # Errors
 /// [`ReadError`] names the file, and what is wrong with it.
 pub fn read(path: &Path) -> Result<Source, ReadError> {
-    let shown = path.display().to_string();
-    let bytes = std::fs::read(path).map_err(|source| ReadError::File { path: shown.clone(), source })?;
-    let text = String::from_utf8_lossy(&bytes);
-    let found = parse(&text).ok_or_else(|| ReadError::Unknown { path: shown.clone() })?;
-    let source = found.map_err(|reason| ReadError::Content { path: shown.clone(), reason })?;
-    if source.figures.is_empty() {
-        return Err(ReadError::Content {
-            path: shown,
-            reason: format!("this report of {} has no figures", source.tool),
-        });
+    let text = contents(path)?;
+    with_figures(path.display().to_string(), parse(&text))
+}
+
+/// Reads the JSON of a report.
+///
+/// # Errors
+/// [`ReadError`] names the file, and what is wrong with it.
+pub fn document_of(path: &Path) -> Result<Value, ReadError> {
+    document(&contents(path)?).ok_or_else(|| ReadError::Unknown { path: path.display().to_string() })
+}
+
+fn contents(path: &Path) -> Result<String, ReadError> {
+    let bytes = std::fs::read(path).map_err(|source| ReadError::File { path: path.display().to_string(), source })?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Reads a report that is in memory. In errors `name` stands for its file.
+///
+/// # Errors
+/// [`ReadError`] has the name, and what is wrong with the report.
+pub fn of_document(name: &str, document: &Value) -> Result<Source, ReadError> {
+    with_figures(name.to_owned(), parse_document(document))
+}
+
+fn with_figures(path: String, found: Option<Result<Source, String>>) -> Result<Source, ReadError> {
+    let Some(found) = found else { return Err(ReadError::Unknown { path }) };
+    match found {
+        Ok(source) if source.figures.is_empty() => {
+            let reason = format!("this report of {} has no figures; name one of a finished measurement", source.tool);
+            Err(ReadError::Content { path, reason })
+        }
+        Ok(source) => Ok(source),
+        Err(reason) => Err(ReadError::Content { path, reason }),
     }
-    Ok(source)
 }
 
 /// Returns `None` if the text is no report that is known.
 fn parse(text: &str) -> Option<Result<Source, String>> {
     match document(text) {
-        Some(document) if document.get("schema").is_some() => Some(warpbell::read(&document)),
-        Some(document) if document.get("fio version").is_some() => Some(fio::read(&document)),
-        Some(document) if document.get("nccl_version").is_some() => Some(nccl::read(&document)),
-        Some(document) if document.get("nvbandwidth").is_some() => Some(nvbandwidth::read(&document)),
-        Some(document) if perftest::is_report(&document) => Some(perftest::read(&document)),
-        Some(_) => None,
+        Some(document) => parse_document(&document),
         None => gdsio::is_report(text).then(|| gdsio::read(text)),
     }
+}
+
+/// Returns `None` if the object is no report that is known.
+fn parse_document(document: &Value) -> Option<Result<Source, String>> {
+    Some(match document {
+        _ if document.get("schema").is_some() => warpbell::read(document),
+        _ if document.get("fio version").is_some() => fio::read(document),
+        _ if document.get("nccl_version").is_some() => nccl::read(document),
+        _ if document.get("nvbandwidth").is_some() => nvbandwidth::read(document),
+        _ if perftest::is_report(document) => perftest::read(document),
+        _ => return None,
+    })
 }
 
 /// Returns the last whole JSON object that begins a line. fio prints notes in front of one, and one after another with

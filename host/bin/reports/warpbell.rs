@@ -1,34 +1,14 @@
 //! Figures of this program's own reports. Their keys end with units, so all results are read by one rule.
 
 use super::figure::{Figure, Samples, Subject, Unit};
-use super::source::{Source, number, text};
+use super::label::Label;
+use super::source::{Distribution, Source, TimeSeries, as_number, number, text};
 use serde_json::Value;
 
-/// Keys that tell one row from another, in the order in which a row names them.
-const LABELS: [&str; 17] = [
-    "test",
-    "direction",
-    "initiator",
-    "pattern",
-    "source",
-    "scope",
-    "bytes",
-    "queues",
-    "depth",
-    "blocks",
-    "threads",
-    "lanes",
-    "submitters",
-    "collapsed",
-    "inline",
-    "inlined",
-    "blue_flame",
-];
 /// Keys that are no results of the subject: they are settings, extremes, or times of preparation and checks.
-const NO_FIGURES: [&str; 15] = [
+const NO_FIGURES: [&str; 14] = [
     "environment",
     "job",
-    "time_series",
     "phases",
     "graph",
     "highlights",
@@ -42,12 +22,10 @@ const NO_FIGURES: [&str; 15] = [
     "verification_ns",
     "unit",
 ];
-/// Key of the figures with plain loads and stores, in the row of those with the library's calls.
-const RAW: &str = "raw";
 /// Percentiles that are compared.
 const PERCENTILES: [f64; 2] = [50.0, 99.0];
 /// Settings that change how long a measurement is, and not what it measures.
-const LENGTHS: [&str; 7] = ["runs", "runtime_ns", "duration_ns", "deadline_ns", "seed", "iterations", "verify"];
+const LENGTHS: [&str; 6] = ["runs", "runtime_ns", "deadline_ns", "seed", "iterations", "verify"];
 
 /// Reads the report of a command.
 ///
@@ -58,22 +36,20 @@ pub fn read(document: &Value) -> Result<Source, String> {
     if schema != Some(u64::from(crate::output::SCHEMA)) {
         let schema = schema.map_or_else(|| "no number".to_owned(), |n| n.to_string());
         let own = crate::output::SCHEMA;
-        return Err(format!(
-            "its schema is {schema}, and this program reads {own}; compare it with the program that wrote it"
-        ));
+        return Err(format!("its schema is {schema}, and this program reads {own}; use the program that wrote it"));
     }
     let command = text(document, "command").unwrap_or_default();
     let environment = document.get("environment").unwrap_or(&Value::Null);
     let results = document.get("results").unwrap_or(&Value::Null);
     let runs = document.pointer("/config/runs").and_then(Value::as_u64).unwrap_or(1);
-    let swept: Vec<&str> = document
-        .pointer("/config/swept")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .filter_map(Value::as_str)
-        .collect();
-    let mut walk = Walk { elapsed: command.starts_with("graph "), runs, swept: &swept, figures: Vec::new() };
+    let swept = swept(document);
+    let source = Source { swept: swept.clone(), ..Source::default() };
+    // What all rows of a job have in common is a setting, and no part of their names.
+    let job = document.pointer("/results/0/job").and_then(Value::as_object);
+    let same: Vec<(&String, &Value)> = job.into_iter().flatten().filter(|(key, _)| !swept.contains(key)).collect();
+    let constant = same.iter().map(|(key, _)| (*key).clone()).collect();
+    let elapsed = command.starts_with("graph ");
+    let mut walk = Walk { elapsed, runs, swept, constant, in_run: false, source };
     walk.value(results, &[], "");
     let device = document.pointer("/path/device").and_then(Value::as_str).map(str::to_owned);
     let is_software = |spec: &str| spec.contains("soft:");
@@ -88,30 +64,41 @@ pub fn read(document: &Value) -> Result<Source, String> {
     let debug = if environment.get("debug_build") == Some(&Value::Bool(true)) { " (debug build)" } else { "" };
     let mut settings = vec![("engine".to_owned(), text(environment, "engine_name").unwrap_or_default().to_owned())];
     flatten(document.get("config").unwrap_or(&Value::Null), "", &mut settings);
-    if let Some(Value::Object(job)) = document.pointer("/results/0/job") {
-        let same = job.iter().filter(|(key, _)| !swept.iter().any(|option| job_key(option) == *key));
-        same.for_each(|(key, value)| flatten(value, key, &mut settings));
-    }
+    same.iter().for_each(|(key, value)| flatten(value, key, &mut settings));
     Ok(Source {
         tool: format!("warpbell {}{debug}, {command}", text(environment, "version").unwrap_or_default()),
+        command: command.to_owned(),
+        engine: engine(environment),
         subject,
         device,
         settings,
-        figures: walk.figures,
+        ..walk.source
     })
 }
 
-/// Returns the key of a job of `bench nvme` that an option sets.
-fn job_key(option: &str) -> &str {
-    match option {
-        "bs" => "bytes",
-        "size" => "size_bytes",
-        "offset" => "offset_bytes",
-        "io-size" => "io_bytes",
-        "rwmixread" => "read_percent",
-        "random-distribution" => "distribution",
-        other => other,
+/// Returns where kernels ran, in words.
+fn engine(environment: &Value) -> Option<String> {
+    let threads = environment.get("engine_threads").and_then(Value::as_u64);
+    match (text(environment, "engine")?, threads) {
+        ("cpu", Some(1)) => Some("1 CPU thread".to_owned()),
+        ("cpu", Some(threads)) => Some(format!("{threads} CPU threads")),
+        ("cpu", None) => Some("CPU threads".to_owned()),
+        _ => text(environment, "engine_name").map(str::to_owned),
     }
+}
+
+/// Returns the keys in rows of the options that a command went through, which its settings name as options.
+fn swept(document: &Value) -> Vec<String> {
+    let names = document.pointer("/config/swept").and_then(Value::as_array).into_iter().flatten();
+    let key = |name: &str| match name {
+        "bs" => "bytes".to_owned(),
+        "rwmixread" => "read_percent".to_owned(),
+        "random-distribution" => "distribution".to_owned(),
+        "size" | "offset" => format!("{name}_bytes"),
+        "io-size" => "io_bytes".to_owned(),
+        other => other.replace('-', "_"),
+    };
+    names.filter_map(Value::as_str).map(key).collect()
 }
 
 /// Collects the settings that a report has chosen.
@@ -126,29 +113,37 @@ fn flatten(value: &Value, key: &str, settings: &mut Vec<(String, String)>) {
 }
 
 /// A walk over results.
-struct Walk<'a> {
+struct Walk {
     /// True if the time of a run is a result. That of a benchmark is its length.
     elapsed: bool,
     /// Measurements of which a spread has been kept.
     runs: u64,
-    /// Options of the job that differ from row to row.
-    swept: &'a [&'a str],
-    figures: Vec<Figure>,
+    /// Keys that are labels in this report beside those that always are.
+    swept: Vec<String>,
+    /// Keys of labels that all rows have in common.
+    constant: Vec<String>,
+    /// True inside of one of several measurements of a row.
+    in_run: bool,
+    /// Collects the results.
+    source: Source,
 }
 
-impl Walk<'_> {
+impl Walk {
     /// Reads the figures in a value of the row with these labels, whose metrics begin with `prefix`.
-    fn value(&mut self, value: &Value, labels: &[String], prefix: &str) {
+    fn value(&mut self, value: &Value, labels: &[Label], prefix: &str) {
         match value {
             // Elements have labels of their own, or are measurements of one row.
             Value::Array(all) => all.iter().for_each(|one| self.value(one, labels, prefix)),
             Value::Object(all) => {
-                let own = LABELS.iter().filter_map(|key| label(key, all.get(*key)?));
-                let job =
-                    all.get("job").into_iter().flat_map(|job| self.swept.iter().map(move |option| (job, *option)));
-                let point =
-                    job.filter_map(|(job, option)| Some(format!("{option} {}", plain(job.get(job_key(option))?))));
-                let labels: Vec<String> = labels.iter().cloned().chain(point).chain(own).collect();
+                let of_job = all.get("job").and_then(Value::as_object);
+                let mut labels = labels.to_vec();
+                for own in of_job.into_iter().chain([all]).flat_map(|entries| Label::all_of(entries, &self.swept)) {
+                    // The bytes of a run are those that it has moved.
+                    let is_setting = !(self.in_run && own.key == "bytes");
+                    if is_setting && labels.iter().all(|label| label.key != own.key) {
+                        labels.push(own);
+                    }
+                }
                 let repeated = all.contains_key("runs");
                 for (key, value) in all {
                     // Of the runs, each value is there.
@@ -162,54 +157,61 @@ impl Walk<'_> {
         }
     }
 
-    fn entry(&mut self, key: &str, value: &Value, labels: &[String], prefix: &str) {
-        if key == "percentiles_ns" {
-            let pairs = value.as_object().into_iter().flatten();
-            let pairs = pairs.filter_map(|(percent, ns)| Some((percent.parse::<f64>().ok()?, ns.as_f64()?)));
-            let wanted: Vec<_> = pairs.filter(|(percent, _)| PERCENTILES.contains(percent)).collect();
-            for (percent, ns) in wanted {
-                self.add(labels, &format!("{prefix} p{percent}"), Unit::Ns, Samples::Values(vec![ns]));
+    fn entry(&mut self, key: &str, value: &Value, labels: &[Label], prefix: &str) {
+        match key {
+            "percentiles_ns" => return self.percentiles(value, labels, prefix),
+            "time_series" => return self.time_series(value, labels),
+            "runs" => {
+                self.in_run = true;
+                self.value(value, labels, prefix);
+                self.in_run = false;
+                return;
             }
-            return;
+            _ => {}
         }
         let Some((metric, unit, scale)) = measure(key).filter(|_| self.elapsed || key != "elapsed_ns") else {
-            let prefix = if key == "latency" { key } else { prefix };
-            let labels: Vec<String> = labels.iter().cloned().chain((key == RAW).then(|| key.to_owned())).collect();
-            return self.value(value, &labels, prefix);
+            // Figures of another library beside those of this one.
+            let prefix = if matches!(key, "latency" | "raw") { key } else { prefix };
+            return self.value(value, labels, prefix);
         };
         let samples = match spread(value) {
             Some([min, median, max]) => {
                 Samples::Spread { min: min * scale, median: median * scale, max: max * scale, count: self.runs }
             }
-            None => match value.as_f64() {
+            None => match as_number(value) {
                 Some(one) => Samples::Values(vec![one * scale]),
-                None => return,
+                None => {
+                    self.source.missing += 1;
+                    return;
+                }
             },
         };
         self.add(labels, &format!("{prefix} {metric}"), unit, samples);
     }
 
-    fn add(&mut self, labels: &[String], metric: &str, unit: Unit, samples: Samples) {
-        let row = if labels.is_empty() { "all".to_owned() } else { labels.join(", ") };
-        Figure { row, metric: metric.trim().to_owned(), unit, samples }.add_to(&mut self.figures);
+    fn percentiles(&mut self, value: &Value, labels: &[Label], prefix: &str) {
+        let (distribution, missing) = Distribution::read(labels, value);
+        self.source.missing += missing;
+        for (percent, ns) in &distribution.percentiles {
+            if PERCENTILES.contains(percent) {
+                self.add(labels, &format!("{prefix} p{percent}"), Unit::Ns, Samples::Values(vec![*ns]));
+            }
+        }
+        self.source.distributions.push(distribution);
     }
-}
 
-/// Returns a setting as text.
-fn plain(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
+    fn time_series(&mut self, value: &Value, labels: &[Label]) {
+        let Some(series) = TimeSeries::read(labels, value) else { return };
+        self.source.missing += series.missing();
+        self.source.series.push(series);
+    }
 
-/// Returns the words of a label, or `None` for a switch that is off.
-fn label(key: &str, value: &Value) -> Option<String> {
-    match (key, value) {
-        (_, Value::Bool(on)) => on.then(|| key.replace('_', " ")),
-        ("test" | "direction" | "pattern", Value::String(text)) => Some(text.clone()),
-        ("bytes", Value::Number(n)) => Some(format!("{n} bytes")),
-        ("queues" | "blocks" | "threads" | "lanes" | "submitters", Value::Number(n)) => Some(format!("{n} {key}")),
-        (_, Value::String(text)) => Some(format!("{key} {text}")),
-        (_, Value::Number(n)) => Some(format!("{key} {n}")),
-        _ => None,
+    fn add(&mut self, labels: &[Label], metric: &str, unit: Unit, samples: Samples) {
+        let differ = labels.iter().filter(|label| !self.constant.contains(&label.key));
+        let words: Vec<String> = differ.map(Label::words).collect();
+        let row = if words.is_empty() { "all".to_owned() } else { words.join(", ") };
+        let figure = Figure { row, labels: labels.to_vec(), metric: metric.trim().to_owned(), unit, samples };
+        figure.add_to(&mut self.source.figures);
     }
 }
 
@@ -219,9 +221,9 @@ fn measure(key: &str) -> Option<(String, Unit, f64)> {
     // As other programs of the field call them.
     let time = |of: &str| match of {
         "avg" => "latency mean".to_owned(),
-        "typical" => "latency p50".to_owned(),
+        "typical" | "p50" => "latency p50".to_owned(),
         "p99" => "latency p99".to_owned(),
-        "p999" => "latency p99.9".to_owned(),
+        "p999" | "p99_9" => "latency p99.9".to_owned(),
         other => words(other),
     };
     match key {
@@ -262,32 +264,17 @@ mod tests {
     fn runs_of_a_device_are_measurements_of_one_row() {
         let run = |iops: f64| {
             json!({ "read": { "direction": "read", "iops": iops, "bytes_per_s": iops * 4096.0, "runtime_ns": 1, "commands": 5,
-                              "latency": { "mean_ns": 9.5, "min_ns": 1, "percentiles_ns": { "50": 7, "95": 8, "99": 9 } } } })
+                              "latency": { "mean_ns": 9.5, "min_ns": 1, "percentiles_ns": [[50.0, 7], [95.0, 8], [99.0, 9]] } } })
         };
         let found = figures(
             "bench nvme",
-            json!([{ "job": { "bytes": 4096 }, "iops": { "min": 1.0, "median": 2.0, "max": 3.0 }, "runs": [run(10.0), run(20.0)] }]),
+            json!({ "iops": { "min": 1.0, "median": 2.0, "max": 3.0 }, "runs": [run(10.0), run(20.0)] }),
         );
         assert!(found.contains(&values("read", "iops", &[10.0, 20.0])), "{found:?}");
         assert!(found.contains(&values("read", "bytes per s", &[40960.0, 81920.0])));
         assert!(found.contains(&values("read", "latency mean", &[9.5, 9.5])));
         assert!(found.contains(&values("read", "latency p99", &[9.0, 9.0])));
         assert_eq!(found.len(), 5, "{found:?}");
-    }
-
-    #[test]
-    fn points_of_a_sweep_are_rows_and_the_rest_of_the_job_is_settings() {
-        let row = |bytes: u32, iops: f64| {
-            json!({ "job": { "rw": "randread", "bytes": bytes, "iodepth": 8 },
-                    "runs": [{ "read": { "direction": "read", "iops": iops } }] })
-        };
-        let report = json!({ "schema": crate::output::SCHEMA, "command": "bench nvme", "config": { "runs": 1, "swept": ["bs"] },
-                             "environment": {}, "results": [row(512, 5.0), row(4096, 4.0)] });
-        let source = read(&report).unwrap();
-        let rows: Vec<&str> = source.figures.iter().map(|f| f.row.as_str()).collect();
-        assert_eq!(rows, ["bs 512, read", "bs 4096, read"]);
-        let has = |key: &str, value: &str| source.settings.contains(&(key.to_owned(), value.to_owned()));
-        assert!(has("rw", "randread") && has("iodepth", "8") && !has("bytes", "512"), "{:?}", source.settings);
     }
 
     #[test]
@@ -306,27 +293,14 @@ mod tests {
         let found = figures(
             "bench rdma",
             json!([{ "initiator": "kernel", "path": { "transport": "soft" },
-            "rows": [{ "bytes": 8, "avg_us": 1.5, "max_us": 9.0, "typical_us": 1.25 },
-                     { "bytes": 2, "avg_us": 2.5, "messages_per_s": 4e5 }] }]),
+            "rows": [{ "bytes": 8, "avg_us": 1.5, "max_us": 9.0, "typical_us": 1.25 }] }]),
         );
         assert_eq!(
             found,
             [
                 values("initiator kernel, 8 bytes", "latency mean", &[1500.0]),
                 values("initiator kernel, 8 bytes", "latency p50", &[1250.0]),
-                values("initiator kernel, 2 bytes", "latency mean", &[2500.0]),
-                values("initiator kernel, 2 bytes", "messages per s", &[4e5]),
             ]
-        );
-    }
-
-    #[test]
-    fn plain_accesses_are_a_row_of_their_own() {
-        let row = json!({ "test": "put_latency", "bytes": 8, "p50_ns": 5.0, "raw": { "p50_ns": 3.0 } });
-        let found = figures("bench shmem", json!({ "transport": {}, "rows": [row] }));
-        assert_eq!(
-            found,
-            [values("put_latency, 8 bytes", "p50", &[5.0]), values("put_latency, 8 bytes, raw", "p50", &[3.0])]
         );
     }
 
@@ -336,6 +310,47 @@ mod tests {
             || json!({ "phases": { "load_ns": 5 }, "runs": [{ "source": 3, "elapsed_ns": 7, "verification_ns": 2 }] });
         assert_eq!(figures("graph bfs", results()), [values("source 3", "elapsed", &[7.0])]);
         assert_eq!(figures("bench gather", results()), []);
+    }
+
+    #[test]
+    fn bytes_that_a_run_has_moved_are_no_setting() {
+        let run = |bytes: u64, rate: f64| json!({ "bytes": bytes, "rows_per_s": rate });
+        let results =
+            json!({ "runs": [run(100, 1.0), run(200, 2.0)], "rows_per_s": { "min": 1, "median": 1.5, "max": 2 } });
+        assert_eq!(figures("bench gather", results), [values("all", "rows per s", &[1.0, 2.0])]);
+    }
+
+    #[test]
+    fn each_point_of_a_sweep_is_a_row_with_its_job() {
+        let point = |depth: u32, iops: f64| {
+            let latency = json!({ "percentiles_ns": { "50": 7, "99": 9 } });
+            let series = json!({ "interval_ns": 1000, "iops": [iops, null], "bytes_per_s": [], "mean_latency_ns": [] });
+            json!({ "job": { "rw": "randread", "bytes": 4096, "iodepth": depth, "numjobs": 2, "deadline_ns": 5 },
+                    "runs": [{ "read": { "direction": "read", "iops": iops, "latency": latency, "time_series": series } }] })
+        };
+        let report = json!({ "schema": crate::output::SCHEMA, "command": "bench nvme",
+                             "config": { "runs": 1, "swept": ["iodepth", "numjobs"] },
+                             "environment": { "engine": "cpu", "engine_threads": 2 },
+                             "results": [point(1, 10.0), point(2, 20.0)] });
+        let source = read(&report).unwrap();
+        let rows: Vec<(&str, &str)> = source.figures.iter().map(|f| (f.row.as_str(), f.metric.as_str())).collect();
+        let row = "randread, 4096 bytes, iodepth 1, numjobs 2, read";
+        assert_eq!(rows[..3], [(row, "iops"), (row, "latency p50"), (row, "latency p99")], "{rows:?}");
+        assert_eq!(source.figures.len(), 6);
+        assert_eq!((source.distributions.len(), source.series.len(), source.missing), (2, 2, 2));
+        assert_eq!(source.series[1].labels, source.figures[5].labels);
+        assert_eq!((source.engine.as_deref(), source.command.as_str()), (Some("2 CPU threads"), "bench nvme"));
+    }
+
+    #[test]
+    fn methods_and_other_libraries_are_told_apart() {
+        let stream = json!([{ "method": "host", "one_ns": 5 }, { "method": "stream", "one_ns": 3 }]);
+        let found = figures("bench stream", stream);
+        assert_eq!(found, [values("host", "one", &[5.0]), values("stream", "one", &[3.0])]);
+        let shmem = json!([{ "bytes": 8, "p50_ns": 5, "raw": { "p50_ns": 6, "p99_9_ns": null } }]);
+        let found = figures("bench shmem", shmem);
+        let [own, raw] = ["latency p50", "raw latency p50"];
+        assert_eq!(found, [values("8 bytes", own, &[5.0]), values("8 bytes", raw, &[6.0])]);
     }
 
     #[test]
@@ -350,6 +365,6 @@ mod tests {
         assert_eq!(subject(Value::Null, "cpu"), Subject::SoftwareDevice);
         assert_eq!(subject(Value::Null, "gpu"), Subject::Device);
         let other = json!({ "schema": crate::output::SCHEMA + 1 });
-        assert!(read(&other).unwrap_err().contains("compare it with the program that wrote it"));
+        assert!(read(&other).unwrap_err().contains("use the program that wrote it"));
     }
 }

@@ -25,6 +25,7 @@ pub fn read(document: &Value) -> Result<Source, String> {
     figures.extend(times(&row, results));
     Ok(Source {
         tool: "perftest".to_owned(),
+        command: "perftest".to_owned(),
         subject: Subject::Device,
         device: text(info, "Device").map(str::to_owned),
         settings: ["Number_of_qps", "Connection_type", "TX_depth", "Post_List", "CQ_Moderation", "Mtu", "Link_type"]
@@ -32,6 +33,7 @@ pub fn read(document: &Value) -> Result<Source, String> {
             .filter_map(|key| Some(((*key).to_owned(), info.get(key)?.to_string().trim_matches('"').to_owned())))
             .collect(),
         figures,
+        ..Source::default()
     })
 }
 
@@ -69,7 +71,7 @@ fn times(row: &str, results: &Value) -> Vec<Figure> {
             }
             _ => Samples::Values(vec![mean]),
         };
-        figures.push(Figure { row: row.to_owned(), metric: "latency mean".to_owned(), unit: Unit::Ns, samples });
+        figures.push(Figure::new(row, "latency mean", Unit::Ns, samples));
     }
     figures
 }

@@ -1,5 +1,6 @@
 //! Figures of a report, in units that all programs share: per second, and nanoseconds.
 
+use super::label::Label;
 use serde::Serialize;
 use std::fmt;
 
@@ -31,7 +32,7 @@ impl fmt::Display for Unit {
 }
 
 /// Subject of the figures of a report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Subject {
     /// Hardware.
@@ -39,6 +40,7 @@ pub enum Subject {
     /// A device in software.
     SoftwareDevice,
     /// The report does not tell.
+    #[default]
     Unknown,
 }
 
@@ -57,6 +59,8 @@ impl fmt::Display for Subject {
 pub struct Figure {
     /// Operation that was measured and the settings that tell it from others, as in `read, 4096 bytes, depth 32`.
     pub row: String,
+    /// Settings of the row one by one, where a report tells them apart.
+    pub labels: Vec<Label>,
     /// Name of the value, as in `iops` or `latency p99`.
     pub metric: String,
     pub unit: Unit,
@@ -66,7 +70,12 @@ pub struct Figure {
 impl Figure {
     /// Returns a figure of one value.
     pub fn one(row: impl Into<String>, metric: impl Into<String>, unit: Unit, value: f64) -> Self {
-        Self { row: row.into(), metric: metric.into(), unit, samples: Samples::Values(vec![value]) }
+        Self::new(row, metric, unit, Samples::Values(vec![value]))
+    }
+
+    /// Returns a figure of a row that has no labels.
+    pub fn new(row: impl Into<String>, metric: impl Into<String>, unit: Unit, samples: Samples) -> Self {
+        Self { row: row.into(), labels: Vec::new(), metric: metric.into(), unit, samples }
     }
 
     /// Returns true if both are measurements of one value.
