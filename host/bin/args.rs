@@ -1,12 +1,14 @@
 //! Definition of the command line: commands, options and their help texts.
 
 mod bench;
+mod chart;
 mod common;
 mod graph;
 mod nvme;
 mod vertices;
 
 pub use bench::*;
+pub use chart::*;
 pub use common::*;
 pub use graph::*;
 pub use nvme::*;
@@ -67,6 +69,11 @@ pub enum Command {
         after_help = "Examples:\n  warpbell compare before.json after.json\n  warpbell compare before/ after/ --tolerance 3%\n  warpbell compare fio.json warpbell.json"
     )]
     Compare(CompareArgs),
+    /// Draw reports as a chart (SVG): rates and latencies over a swept setting, over time, or by percentile
+    #[command(
+        after_help = "Examples:\n  warpbell chart nvme.json --output nvme.svg\n  warpbell chart before.json after.json --kind latency --output latency.svg"
+    )]
+    Chart(ChartArgs),
     /// Start a program as the ranks of a world on this host
     #[command(after_help = "Example:\n  warpbell run -n 4 -- warpbell bench shmem put_bw")]
     Run(RunArgs),

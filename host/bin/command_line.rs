@@ -216,7 +216,7 @@ mod tests {
                 }
             }
         });
-        assert_eq!(outputs.iter().collect::<Vec<_>>(), ["--csv", "--json", "--out"]);
+        assert_eq!(outputs.iter().collect::<Vec<_>>(), ["--csv", "--json", "--out", "--output"]);
         // `FOLDER` is that of `man`, whose pages are checked one by one. The others are read.
         let read = ["--metrics-token-file", "--root", "--temp-dir", "--yes-destroy", "FOLDER", "INPUT"];
         assert_eq!(others.iter().collect::<Vec<_>>(), read);

@@ -3,9 +3,11 @@
 //! Columns have the keys of the report. Keys of inner objects are behind the key of the object: `latency_min_ns`. Lists are
 //! left out. Each percentile is a column: `latency_p99_9_ns`. What a row lacks is empty there.
 
-use serde::Serialize;
-use serde_json::Value;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::fmt;
 
 /// Beginning of the key of an object of percentiles and values; the unit of the values follows.
 const PERCENTILES: &str = "percentiles_";
@@ -31,7 +33,7 @@ impl Rows {
     /// [`serde_json::Error`] if the row cannot be serialised.
     pub fn add(&mut self, row: impl Serialize) -> serde_json::Result<()> {
         let mut cells = Vec::new();
-        flatten(&serde_json::to_value(row)?, "", &mut cells);
+        flatten(&serde_json::to_string(&row)?, "", &mut cells)?;
         self.0.push(cells);
         Ok(())
     }
@@ -63,27 +65,55 @@ impl Rows {
     }
 }
 
-/// Adds the cells of a value whose key is `key`; the one of a whole row is empty.
-fn flatten(value: &Value, key: &str, cells: &mut Vec<(String, String)>) {
-    match value {
-        Value::Object(all) => {
-            for (inner, value) in all {
-                match (inner.strip_prefix(PERCENTILES), value) {
-                    (Some(unit), Value::Object(percentiles)) => {
+/// Members of an object in JSON, in their order, with their values as they are written there.
+struct Members<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        d.deserialize_map(InOrder)
+    }
+}
+
+struct InOrder;
+
+impl<'de> Visitor<'de> for InOrder {
+    type Value = Members<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
+        let mut all = Vec::new();
+        while let Some(member) = map.next_entry()? {
+            all.push(member);
+        }
+        Ok(Members(all))
+    }
+}
+
+/// Adds the cells of a value in JSON whose key is `key`; the one of a whole row is empty.
+fn flatten(value: &str, key: &str, cells: &mut Vec<(String, String)>) -> serde_json::Result<()> {
+    match value.as_bytes().first() {
+        Some(b'{') => {
+            for (inner, value) in serde_json::from_str::<Members>(value)?.0 {
+                match inner.strip_prefix(PERCENTILES) {
+                    Some(unit) => {
+                        let percentiles = serde_json::from_str::<Members>(value.get())?.0;
                         cells.extend(percentiles.iter().map(|(percent, value)| {
                             let percent = percent.replace('.', "_");
-                            (joined(key, &format!("p{percent}_{unit}")), value.to_string())
-                        }))
+                            (joined(key, &format!("p{percent}_{unit}")), value.get().to_owned())
+                        }));
                     }
-                    _ => flatten(value, &joined(key, inner), cells),
+                    None => flatten(value.get(), &joined(key, &inner), cells)?,
                 }
             }
         }
-        Value::Array(_) => {}
-        Value::Null => cells.push((key.to_owned(), String::new())),
-        Value::String(text) => cells.push((key.to_owned(), text.clone())),
-        Value::Bool(_) | Value::Number(_) => cells.push((key.to_owned(), value.to_string())),
+        Some(b'[') => {}
+        Some(b'"') => cells.push((key.to_owned(), serde_json::from_str(value)?)),
+        _ => cells.push((key.to_owned(), if value == "null" { String::new() } else { value.to_owned() })),
     }
+    Ok(())
 }
 
 fn joined(outer: &str, inner: &str) -> String {
@@ -106,22 +136,26 @@ pub fn quoted(cell: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
     use crate::workloads::mapping::MappingRow;
-    use serde_json::json;
+
+    /// Returns the head and the lines of rows in JSON.
+    fn lines<const N: usize>(rows: [&str; N]) -> (String, Vec<String>) {
+        Rows::of(rows.map(|row| RawValue::from_string(row.to_owned()).unwrap())).unwrap().lines()
+    }
 
     #[test]
     fn inner_keys_are_joined_and_lists_left_out() {
-        let row = json!({ "z": 1, "a_per_s": { "min": 1.5, "max": 2 }, "list": [1, 2], "is": true, "none": null,
-                          "latency": { "mean_ns": 0.1, "percentiles_ns": { "50": 7, "99.9": 9 } } });
-        let (head, lines) = Rows::of([row]).unwrap().lines();
+        let row = r#"{ "z": 1, "a_per_s": { "min": 1.5, "max": 2 }, "list": [1, 2], "is": true, "none": null,
+                       "latency": { "mean_ns": 0.1, "percentiles_ns": { "50": 7, "99.9": 9 } } }"#;
+        let (head, lines) = lines([row]);
         assert_eq!(head, "z,a_per_s_min,a_per_s_max,is,none,latency_mean_ns,latency_p50_ns,latency_p99_9_ns");
         assert_eq!(lines, ["1,1.5,2,true,,0.1,7,9"]);
     }
 
     #[test]
     fn columns_of_all_rows_stand_where_their_rows_have_them() {
-        let rows =
-            [json!({ "test": "a", "p50_ns": 1, "wrong": 0 }), json!({ "test": "b", "size": 2, "wrong": 0, "raw": 3 })];
-        let (head, lines) = Rows::of(rows).unwrap().lines();
+        let one = r#"{ "test": "a", "p50_ns": 1, "wrong": 0 }"#;
+        let other = r#"{ "test": "b", "size": 2, "wrong": 0, "raw": 3 }"#;
+        let (head, lines) = lines([one, other]);
         assert_eq!(head, "test,size,p50_ns,wrong,raw");
         assert_eq!(lines, ["a,,1,0,", "b,2,,0,3"]);
         assert_eq!(Rows::default().lines(), (String::new(), Vec::new()));
@@ -138,7 +172,7 @@ mod tests {
 
     #[test]
     fn cells_with_commas_and_quotes_are_quoted() {
-        let (head, lines) = Rows::of([json!({ "name": "a,b", "said": "\"x\"\n" })]).unwrap().lines();
+        let (head, lines) = lines([r#"{ "name": "a,b", "said": "\"x\"\n" }"#]);
         assert_eq!((&*head, &*lines[0]), ("name,said", "\"a,b\",\"\"\"x\"\"\n\""));
     }
 

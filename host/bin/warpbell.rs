@@ -4,6 +4,7 @@ mod accept;
 mod agreement;
 mod args;
 mod bench;
+mod chart;
 mod command_line;
 mod compare;
 mod device;
@@ -103,6 +104,7 @@ fn run(command: Command, words: usize, timeout: Option<Duration>, interrupt: &In
         Command::Graph(command) => graph::run(command, interrupt),
         Command::Bench(command) => bench::run(command, interrupt),
         Command::Compare(args) => compare::run(&args),
+        Command::Chart(args) => chart::run(&args),
         Command::Nvme(command) => nvme::run(command, interrupt),
         Command::Volume(command) => volume::run(command, interrupt),
         Command::Table(command) => table::run(command, interrupt),

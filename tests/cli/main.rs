@@ -4,6 +4,7 @@
 mod accept;
 mod bench;
 mod bench_nvme;
+mod chart;
 #[path = "../children/mod.rs"]
 mod children;
 mod columns;
