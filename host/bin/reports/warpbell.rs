@@ -45,8 +45,10 @@ pub fn read(document: &Value) -> Result<Source, String> {
     let swept = swept(document);
     let source = Source { swept: swept.clone(), ..Source::default() };
     // What all rows of a job have in common is a setting, and no part of their names.
-    let job = document.pointer("/results/0/job").and_then(Value::as_object);
-    let same: Vec<(&String, &Value)> = job.into_iter().flatten().filter(|(key, _)| !swept.contains(key)).collect();
+    let jobs: Vec<_> = results.as_array().into_iter().flatten().filter_map(|row| row.get("job")?.as_object()).collect();
+    let is_same = |key: &String, value: &Value| jobs.iter().all(|job| job.get(key) == Some(value));
+    let first = jobs.first().copied().into_iter().flatten();
+    let same: Vec<_> = first.filter(|(key, value)| !swept.contains(key) && is_same(key, value)).collect();
     let constant = same.iter().map(|(key, _)| (*key).clone()).collect();
     let elapsed = command.starts_with("graph ");
     let mut walk = Walk { elapsed, runs, swept, constant, in_run: false, source };
@@ -334,7 +336,7 @@ mod tests {
                              "results": [point(1, 10.0), point(2, 20.0)] });
         let source = read(&report).unwrap();
         let rows: Vec<(&str, &str)> = source.figures.iter().map(|f| (f.row.as_str(), f.metric.as_str())).collect();
-        let row = "randread, 4096 bytes, iodepth 1, numjobs 2, read";
+        let row = "iodepth 1, numjobs 2, read";
         assert_eq!(rows[..3], [(row, "iops"), (row, "latency p50"), (row, "latency p99")], "{rows:?}");
         assert_eq!(source.figures.len(), 6);
         assert_eq!((source.distributions.len(), source.series.len(), source.missing), (2, 2, 2));

@@ -11,11 +11,12 @@ use crate::progress::Loading;
 use crate::rows::Rows;
 use crate::workloads::fio::Direction;
 use crate::workloads::nvme::{DepthLimit, InFlight, NvmeBench, NvmeJob, NvmeRun};
-use crate::workloads::report::{Report, Spread};
+use crate::workloads::report::{PathReport, Report, Spread};
 use crate::{device, engine, output};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use sweep::Sweep;
+use warpbell::engine::Engine;
 use warpbell::units::{Bytes, BytesOrShare, si};
 
 /// Size in bytes of a memory device on a GPU engine, if no size is given.
@@ -26,6 +27,9 @@ const CPU_DEVICE: u64 = 64 << 20;
 /// Results of one job.
 #[derive(Debug, Serialize)]
 struct Row {
+    /// Name of the job in its job file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
     job: NvmeJob,
     /// Commands in flight, after the limits of threads and queues.
     in_flight: u64,
@@ -98,31 +102,20 @@ pub fn run(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let volume = device::measured(&args.device, &engine, bytes, Bytes(sweep.most_bytes()), writes)?;
     interrupt.doing("measuring");
     device::announce(&volume, "", false, &Text::commented(&text))?;
-    let jobs = sweep.jobs(args, volume.bytes())?;
-    let mut filled = Filled(None);
+    let mut session = Session { interrupt, runs: args.runs, filled: None };
     let mut rows = Vec::new();
-    for job in jobs {
-        let bench = NvmeBench::new(&volume, job.clone())?;
+    for job in sweep.jobs(args, volume.bytes())? {
+        let bench = NvmeBench::new(&volume, job)?;
         warn_of_depth(bench.in_flight());
         if rows.is_empty() {
-            let mut settings = job.settings();
+            let mut settings = bench.job().settings();
             settings.retain(|(name, _)| !sweep.swept().contains(name));
-            text.line(format_args!("{}", head_of(&settings, bench.in_flight())))?;
+            text.line(format_args!("{}", head_of("# ", &settings, bench.in_flight())))?;
             if sweep.is_swept() {
                 text.line(format_args!("{}", sweep.head()))?;
             }
         }
-        if bench.needs_fill() && !filled.has(&job) {
-            let bar = Loading::new();
-            interrupt.doing("filling the device");
-            bench.fill(|done, total| bar.filled(done, total))?;
-            interrupt.doing("measuring");
-        }
-        filled.after(&job);
-        let mut runs = (0..args.runs).map(|_| bench.run()).collect::<Result<Vec<_>, _>>()?;
-        let iops = Spread::of(runs.iter().map(NvmeRun::iops));
-        runs.sort_by(|a, b| a.iops().total_cmp(&b.iops()));
-        let row = Row { in_flight: bench.in_flight().effective, job, iops, runs, cufile: None };
+        let row = session.measure(&bench)?;
         if sweep.is_swept() {
             sweep.lines(&row).iter().try_for_each(|line| text.line(format_args!("{line}")))?;
         } else {
@@ -149,19 +142,57 @@ pub fn run(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     if let (Some(row), figures @ Some(_)) = (rows.first_mut(), figures) {
         row.cufile = figures;
     }
+    let config = json!({ "runs": args.runs, "swept": sweep.swept() });
+    write(args, &engine, taken, config, rows)?;
+    failure.flatten().map_or(Ok(()), Err)
+}
+
+/// Writes the rows as the options ask.
+fn write(args: &NvmeArgs, engine: &Engine, path: PathReport, config: Value, rows: Vec<Row>) -> Result<(), Failure> {
     if let Some(to) = &args.output.csv {
         output::write_rows(&Rows::of(rows.iter().flat_map(Row::lines))?, to)?;
     }
-    if let Some(path) = &args.output.report.json {
-        match args.output_format {
-            ReportFormat::FioJson => output::write_document(&fio_json::document(&rows, &engine, &taken), path)?,
-            ReportFormat::Warpbell => {
-                let config = json!({ "runs": args.runs, "swept": sweep.swept() });
-                output::write_json("bench nvme", &Report::new(config, &engine, Some(taken), rows), path)?;
-            }
+    match (&args.output.report.json, args.output_format) {
+        (None, _) => Ok(()),
+        (Some(to), ReportFormat::FioJson) => output::write_document(&fio_json::document(&rows, engine, &path), to),
+        (Some(to), ReportFormat::Warpbell) => {
+            output::write_json("bench nvme", &Report::new(config, engine, Some(path), rows), to)
         }
     }
-    failure.flatten().map_or(Ok(()), Err)
+}
+
+/// Measurements of one run of the program.
+struct Session<'a> {
+    interrupt: &'a Interrupt,
+    /// Measurements of each job.
+    runs: u32,
+    /// Part of the device that has the data which a check expects.
+    filled: Option<(u64, u64)>,
+}
+
+impl Session<'_> {
+    /// Fills the device if the job needs it, and measures.
+    fn measure(&mut self, bench: &NvmeBench<'_>) -> Result<Row, Failure> {
+        let job = bench.job();
+        let region = (job.offset_bytes, job.offset_bytes + job.size_bytes);
+        let has = |filled: (u64, u64)| filled.0 <= region.0 && region.1 <= filled.1;
+        if bench.needs_fill() && !self.filled.is_some_and(has) {
+            let bar = Loading::new();
+            self.interrupt.doing("filling the device");
+            bench.fill(|done, total| bar.filled(done, total))?;
+            self.interrupt.doing("measuring");
+            self.filled = Some(region);
+        }
+        // Writes without a check leave other data.
+        if job.writes() && !job.verify {
+            self.filled = None;
+        }
+        let mut runs = (0..self.runs).map(|_| bench.run()).collect::<Result<Vec<_>, _>>()?;
+        let iops = Spread::of(runs.iter().map(NvmeRun::iops));
+        runs.sort_by(|a, b| a.iops().total_cmp(&b.iops()));
+        let in_flight = bench.in_flight().effective;
+        Ok(Row { name: None, job: job.clone(), in_flight, iops, runs, cufile: None })
+    }
 }
 
 /// Returns the arguments with the file that `--filename` names as the device.
@@ -187,26 +218,8 @@ fn device_bytes(args: &NvmeArgs, default: u64) -> u64 {
     most(&args.size).map_or(default.saturating_add(offset), |size| size.saturating_add(offset))
 }
 
-/// Part of the device that has the data which a check expects.
-struct Filled(Option<(u64, u64)>);
-
-impl Filled {
-    fn has(&self, job: &NvmeJob) -> bool {
-        self.0.is_some_and(|(from, to)| from <= job.offset_bytes && job.offset_bytes + job.size_bytes <= to)
-    }
-
-    /// Notes what a job leaves: data without the pattern, if it writes and does not verify.
-    fn after(&mut self, job: &NvmeJob) {
-        if job.writes() && !job.verify {
-            self.0 = None;
-        } else if !self.has(job) && (job.verify || job.reads()) {
-            self.0 = Some((job.offset_bytes, job.offset_bytes + job.size_bytes));
-        }
-    }
-}
-
 /// Returns the line about the job. `depth` tells the commands in flight if they differ from what was asked for.
-fn head_of(settings: &[(&'static str, String)], depth: InFlight) -> String {
+fn head_of(before: &str, settings: &[(&'static str, String)], depth: InFlight) -> String {
     let words: Vec<String> = settings
         .iter()
         .map(|(name, value)| match *name {
@@ -214,7 +227,7 @@ fn head_of(settings: &[(&'static str, String)], depth: InFlight) -> String {
             _ => format!("{name} {value}"),
         })
         .collect();
-    format!("# {}", words.join("  "))
+    format!("{before}{}", words.join("  "))
 }
 
 fn warn_of_depth(depth: InFlight) {

@@ -159,6 +159,12 @@ impl NvmeJob {
         self.read_percent < 100
     }
 
+    /// Returns the mean size of a command.
+    pub fn mean_bytes(&self) -> f64 {
+        let (read, write) = self.sizes.means();
+        (read * f64::from(self.read_percent) + write * f64::from(100 - self.read_percent)) / 100.0
+    }
+
     /// Returns the bytes of the largest command.
     pub fn most_bytes(&self) -> u64 {
         self.sizes.most(self.reads(), self.writes())

@@ -195,6 +195,11 @@ impl<'a> NvmeBench<'a> {
         })
     }
 
+    /// Returns the job.
+    pub fn job(&self) -> &NvmeJob {
+        &self.job
+    }
+
     /// Returns the number of commands in flight: requested, and effective after the limits of threads and queues.
     pub fn in_flight(&self) -> InFlight {
         let volume = self.volume;
@@ -342,7 +347,6 @@ impl<'a> NvmeBench<'a> {
         let (job, shape, shift) = (&self.job, self.shape, self.volume.block_shift());
         let blocks = |bytes: u64| (bytes >> shift) as u32;
         let (read, write) = job.sizes.means();
-        let mean = (read * f64::from(job.read_percent) + write * f64::from(100 - job.read_percent)) / 100.0;
         let warps = shape.lanes.div_ceil(shape.warp_lanes);
         let pace = |rate: Option<u64>| {
             // Each warp has an equal part of the rate.
@@ -362,7 +366,7 @@ impl<'a> NvmeBench<'a> {
             region_blocks: job.size_bytes >> shift,
             stride_blocks: self.units.stride >> shift,
             units: self.units.count.into(),
-            commands: job.io_bytes.map_or(u64::MAX, |bytes| (bytes as f64 / mean).ceil() as u64),
+            commands: job.io_bytes.map_or(u64::MAX, |bytes| (bytes as f64 / job.mean_bytes()).ceil() as u64),
             seed: job.seed,
             ramp_ns: nanoseconds(job.ramp),
             runtime_ns: nanoseconds(job.ramp).saturating_add(nanoseconds(job.runtime)),

@@ -128,6 +128,26 @@ impl Split {
         Ok(Self(sizes))
     }
 
+    /// Creates the sizes of fio's `bsrange`: multiples of `least` up to `most`, each as probable as fio makes it.
+    ///
+    /// # Errors
+    /// As [`Split::new`].
+    pub fn range(least: u64, most: u64) -> Result<Self, String> {
+        // fio adds a number below `most` to `least`, and rounds down; what is larger than `most` becomes `most`.
+        let steps = most.checked_div(least).unwrap_or(0);
+        if steps > MOST as u64 {
+            return Err(format!("{steps} sizes: give a range of at most {MOST} multiples of its smallest size"));
+        }
+        let share = 100.0 * least as f64 / most.max(1) as f64;
+        let mut sizes: Vec<(u64, f64)> = (1..=steps).map(|k| (k * least, share)).collect();
+        let rest = 100.0 - share * steps as f64;
+        match sizes.last_mut() {
+            Some(last) if last.0 == most => last.1 += rest,
+            _ => sizes.push((most, rest)),
+        }
+        Self::new(sizes)
+    }
+
     fn bytes(&self) -> impl Iterator<Item = u64> {
         self.0.iter().map(|(bytes, _)| *bytes)
     }
@@ -211,6 +231,16 @@ mod tests {
         assert!(split("4k/60:64k/x").unwrap_err().contains("`x` is no percentage"));
         assert!(split("0/100").unwrap_err().contains("0 bytes"));
         assert!(split(&["4k"; 17].join(":")).unwrap_err().contains("give 1 to 16"));
+    }
+
+    #[test]
+    fn ranges_are_multiples_of_their_smallest_size() {
+        let range = |least, most| Split::range(least, most).map(|s| s.to_string());
+        assert_eq!(range(4096, 16_384), Ok("4k/25:8k/25:12k/25:16k/25".to_owned()));
+        assert_eq!(range(4096, 4096), Ok("4k/100".to_owned()));
+        assert_eq!(range(4096, 10_240), Ok("4k/40:8k/40:10k/20".to_owned()));
+        assert!(range(512, 65_536).unwrap_err().contains("128 sizes"));
+        assert!(range(0, 0).is_err());
     }
 
     #[test]

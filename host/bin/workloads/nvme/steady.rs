@@ -52,6 +52,14 @@ pub struct Steadiness {
     pub deviation_per_s: f64,
 }
 
+impl Criterion {
+    /// Creates a criterion of the commands, or else of the bytes, per second: the slope per second, or the largest
+    /// distance from the mean. `limit` is a percentage of the mean if its flag is set.
+    pub fn new(of_iops: bool, slope: bool, (limit, percent): (f64, bool)) -> Self {
+        Self { rate: if of_iops { Rate::Iops } else { Rate::Bandwidth }, slope, limit, percent }
+    }
+}
+
 impl SteadyState {
     /// Returns the interval of the samples: `series`, if there is one.
     ///
@@ -123,7 +131,7 @@ impl FromStr for Criterion {
             (None, Rate::Bandwidth) => (value.parse::<Bytes>().ok().map(|b| b.0 as f64), false),
         };
         match limit.filter(|l| l.is_finite() && *l > 0.0) {
-            Some(limit) => Ok(Self { rate, slope, limit, percent }),
+            Some(limit) => Ok(Self::new(rate == Rate::Iops, slope, (limit, percent))),
             None => Err(format!("`{value}` is no limit: write a percentage or a rate above 0, as in {name}:5%")),
         }
     }
