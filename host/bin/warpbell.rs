@@ -14,6 +14,8 @@ mod graph;
 mod headers;
 mod info;
 mod interrupt;
+#[cfg(test)]
+mod job_file;
 mod manual;
 mod nvme;
 mod operation;
