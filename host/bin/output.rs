@@ -197,6 +197,14 @@ pub fn write_json(command: &'static str, report: &impl Serialize, to: &Path) -> 
     write_document(&Document { schema: SCHEMA, command, report }, to)
 }
 
+/// Returns the report of a command as [`write_json`] writes it.
+///
+/// # Errors
+/// [`serde_json::Error`] if it cannot be serialised.
+pub fn document(command: &'static str, report: &impl Serialize) -> serde_json::Result<serde_json::Value> {
+    serde_json::to_value(Document { schema: SCHEMA, command, report })
+}
+
 /// Writes a JSON document of another program's shape, as [`write_json`] writes a report.
 ///
 /// # Errors

@@ -14,7 +14,6 @@ mod graph;
 mod headers;
 mod info;
 mod interrupt;
-#[cfg(test)]
 mod job_file;
 mod manual;
 mod nvme;

@@ -1,6 +1,6 @@
 //! Arguments of `warpbell bench nvme`: fio's words, with fio's meaning.
 
-use super::{DeviceArg, DeviceArgs, EngineArgs, RowsArgs};
+use super::{DeviceArg, DeviceArgs, EngineArgs, OutputFile, RowsArgs};
 use crate::workloads::nvme::distribution::Distribution;
 use crate::workloads::nvme::sizes::Sizes;
 use crate::workloads::nvme::steady::Criterion;
@@ -8,6 +8,7 @@ use crate::workloads::nvme::{Pattern, Rates};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 use warpbell::storage::DriveSpec;
@@ -15,6 +16,12 @@ use warpbell::units::{Bytes, BytesOrShare, parse_duration};
 
 #[derive(Args, Clone, Debug)]
 pub struct NvmeArgs {
+    /// Measure the jobs of this fio job file, one after another (docs/fio-jobs.md)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["rw", "bs", "bssplit", "iodepth", "numjobs", "runtime", "ramp_time", "size", "offset", "io_size", "rwmixread", "rate", "norandommap", "random_distribution", "time_series", "steady_state", "percentile_list", "verify", "seed", "compare", "filename"])]
+    pub job: Option<PathBuf>,
+    /// Measure only this section of the job file; again for more
+    #[arg(long, value_name = "NAME", requires = "job")]
+    pub section: Vec<String>,
     /// Access pattern; several with commas, as for every option that says LIST, are measured one after another
     #[arg(
         long,
@@ -92,6 +99,13 @@ pub struct NvmeArgs {
     /// Threads that call cuFileRead or cuFileWrite [default: one for each command in flight, at most 128]
     #[arg(long, value_name = "N", requires = "compare", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub compare_threads: Option<u32>,
+    /// Measure another program in turn (A B A B, --runs times): a command of the shell that prints its report, as in
+    /// 'fio job.fio --output-format=json'
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["job", "compare"])]
+    pub beside: Option<String>,
+    /// Draw the figures as SVG to this file
+    #[arg(long, value_name = "FILE")]
+    pub chart: Option<OutputFile>,
     /// File to measure, as fio names it: --device soft:FILE
     #[arg(long, value_name = "FILE", conflicts_with = "devices", value_parser = file_parser())]
     pub filename: Option<DeviceArg>,

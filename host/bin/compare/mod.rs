@@ -60,7 +60,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
         text.line(format_args!("# {name}  {side}"))?;
     }
     notes.iter().try_for_each(|note| text.line(format_args!("# {note}")))?;
-    table(&comparison.pairs).iter().try_for_each(|line| text.line(format_args!("{line}")))?;
+    table(&comparison.pairs, true).iter().try_for_each(|line| text.line(format_args!("{line}")))?;
     for (name, only) in [("A", &comparison.only_a), ("B", &comparison.only_b)] {
         only.iter().try_for_each(|row| text.line(format_args!("# only in {name}: {row}")))?;
     }
@@ -78,13 +78,41 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     conclude(&comparison, &text)
 }
 
+/// Compares two measurements that were made in turn, and prints a row for each figure. No figure is judged: the two are not
+/// versions of one program. Returns the comparison for a report.
+///
+/// # Errors
+/// [`Failure::Error`] if no row is in both, [`Failure::BrokenPipe`] if standard output was closed.
+pub fn in_turn(a: Source, b: Source, text: &Text) -> Result<serde_json::Value, Failure> {
+    let side = |source: Source| {
+        let Source { tool, subject, device, settings, figures, .. } = source;
+        Side { reports: Vec::new(), tool, subject, device, settings, figures }
+    };
+    let (a, b) = (side(a), side(b));
+    let comparison = Comparison::of(&a.figures, &b.figures, 0.0);
+    if comparison.pairs.is_empty() {
+        return Err(nothing_in_both(&a, &b));
+    }
+    let notes = notes(&a, &b);
+    for (name, side) in [("A", &a), ("B", &b)] {
+        text.line(format_args!("# {name}  {side}"))?;
+    }
+    notes.iter().try_for_each(|note| text.line(format_args!("# {note}")))?;
+    let lines = table(&comparison.pairs, false);
+    lines.iter().try_for_each(|line| text.line(format_args!("{line}")))?;
+    Ok(serde_json::to_value(Compared { a: &a, b: &b, tolerance: 0.0, notes: &notes, comparison: &comparison })?)
+}
+
 impl std::fmt::Display for Side {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}  {}", self.tool, self.subject)?;
         if let Some(device) = &self.device {
             write!(f, " {device}")?;
         }
-        write!(f, "  {}", counted(self.reports.len(), "report", "reports"))
+        match self.reports.len() {
+            0 => Ok(()),
+            n => write!(f, "  {}", counted(n, "report", "reports")),
+        }
     }
 }
 
@@ -198,7 +226,8 @@ fn value(unit: Unit, value: f64) -> String {
     }
 }
 
-fn table(pairs: &[Pair]) -> Vec<String> {
+/// Returns the lines of the table, with the outcome of each row if they are judged.
+fn table(pairs: &[Pair], judged: bool) -> Vec<String> {
     let noise = |pair: &Pair| pair.noise.map_or_else(|| "-".to_owned(), |n| format!("{:.1} %", 100.0 * n));
     let head = ["row", "metric", "A", "B", "B/A", "noise", ""].map(str::to_owned);
     let rows: Vec<[String; 7]> = std::iter::once(head)
@@ -210,7 +239,7 @@ fn table(pairs: &[Pair]) -> Vec<String> {
                 value(pair.unit, pair.b),
                 format!("{:.3}", pair.ratio),
                 noise(pair),
-                pair.outcome.word().to_owned(),
+                if judged { pair.outcome.word().to_owned() } else { String::new() },
             ]
         }))
         .collect();

@@ -79,6 +79,15 @@ impl Label {
         }
     }
 
+    /// Returns the value in words.
+    pub fn value_words(&self) -> String {
+        match &self.value {
+            LabelValue::Number(n) => n.to_string(),
+            LabelValue::Text(text) => text.clone(),
+            LabelValue::On => "on".to_owned(),
+        }
+    }
+
     /// Returns the words of the label in the name of a row.
     pub fn words(&self) -> String {
         let key = self.key.replace('_', " ");

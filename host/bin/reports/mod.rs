@@ -13,5 +13,5 @@ mod warpbell;
 
 pub use figure::{Figure, Samples, Subject, Unit};
 pub use label::{Label, LabelValue};
-pub use read::{ReadError, document_of, of_document, read};
+pub use read::{ReadError, document_of, of_document, of_text, read};
 pub use source::{Distribution, Source, TimeSeries};

@@ -40,6 +40,14 @@ fn contents(path: &Path) -> Result<String, ReadError> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// Reads a report from the text that a program has printed. In errors `name` stands for its file.
+///
+/// # Errors
+/// [`ReadError`] has the name, and what is wrong with the report.
+pub fn of_text(name: &str, text: &str) -> Result<Source, ReadError> {
+    with_figures(name.to_owned(), parse(text))
+}
+
 /// Reads a report that is in memory. In errors `name` stands for its file.
 ///
 /// # Errors

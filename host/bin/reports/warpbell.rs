@@ -27,6 +27,9 @@ const PERCENTILES: [f64; 2] = [50.0, 99.0];
 /// Settings that change how long a measurement is, and not what it measures.
 const LENGTHS: [&str; 6] = ["runs", "runtime_ns", "deadline_ns", "seed", "iterations", "verify"];
 
+/// Key of the name of a job in a job file.
+const NAME: &str = "name";
+
 /// Reads the report of a command.
 ///
 /// # Errors
@@ -44,7 +47,7 @@ pub fn read(document: &Value) -> Result<Source, String> {
     let runs = document.pointer("/config/runs").and_then(Value::as_u64).unwrap_or(1);
     let swept = swept(document);
     let source = Source { swept: swept.clone(), ..Source::default() };
-    // What all rows of a job have in common is a setting, and no part of their names.
+    // Parameters that all rows of a job have in common are settings, and no part of their names.
     let jobs: Vec<_> = results.as_array().into_iter().flatten().filter_map(|row| row.get("job")?.as_object()).collect();
     let is_same = |key: &String, value: &Value| jobs.iter().all(|job| job.get(key) == Some(value));
     let first = jobs.first().copied().into_iter().flatten();
@@ -209,9 +212,18 @@ impl Walk {
     }
 
     fn add(&mut self, labels: &[Label], metric: &str, unit: Unit, samples: Samples) {
-        let differ = labels.iter().filter(|label| !self.constant.contains(&label.key));
-        let words: Vec<String> = differ.map(Label::words).collect();
-        let row = if words.is_empty() { "all".to_owned() } else { words.join(", ") };
+        let name = labels.iter().find(|label| label.key == NAME);
+        // The name of a job stands for its parameters, as it does for fio.
+        let tells = |label: &&Label| match name {
+            Some(_) => label.key == "direction",
+            None => !self.constant.contains(&label.key),
+        };
+        let words: Vec<String> = labels.iter().filter(tells).map(Label::words).collect();
+        let row = match (name.map(Label::value_words), words.is_empty()) {
+            (Some(name), _) => format!("{name}: {}", words.join(", ")),
+            (None, true) => "all".to_owned(),
+            (None, false) => words.join(", "),
+        };
         let figure = Figure { row, labels: labels.to_vec(), metric: metric.trim().to_owned(), unit, samples };
         figure.add_to(&mut self.source.figures);
     }

@@ -1,18 +1,24 @@
 //! Runs `warpbell bench nvme`: one measurement, or one for each point of a sweep.
 
+mod beside;
+mod fio_job;
 mod fio_json;
+mod jobs;
 mod sweep;
 
 use super::compare::{Compared as CufileFigures, Comparison};
-use crate::args::{Compared, NvmeArgs, ReportFormat};
+use crate::args::{ChartKind, Compared, NvmeArgs, ReportFormat};
 use crate::interrupt::Interrupt;
 use crate::output::{Failure, Text};
 use crate::progress::Loading;
+use crate::reports;
 use crate::rows::Rows;
 use crate::workloads::fio::Direction;
 use crate::workloads::nvme::{DepthLimit, InFlight, NvmeBench, NvmeJob, NvmeRun};
 use crate::workloads::report::{PathReport, Report, Spread};
+use crate::{chart, compare};
 use crate::{device, engine, output};
+use beside::Beside;
 use serde::Serialize;
 use serde_json::{Value, json};
 use sweep::Sweep;
@@ -40,6 +46,9 @@ struct Row {
     /// Figures of cuFile beside.
     #[serde(skip_serializing_if = "Option::is_none")]
     cufile: Option<CufileFigures>,
+    /// Comparison with a program that was measured in turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    beside: Option<Value>,
 }
 
 /// One run in one direction, as a row of `--csv`.
@@ -83,6 +92,9 @@ impl Row {
 /// * [`Failure::Error`] if the engine, the device or a measurement fails, or data is wrong.
 pub fn run(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let args = &with_filename(args)?;
+    if let Some(file) = &args.job {
+        return jobs::run(args, file, interrupt);
+    }
     let text = Text::of_measurement(&args.output)?;
     let sweep = Sweep::of(args);
     // A memory device is filled first, so that reads find data. Other devices are opened read-only unless a job writes.
@@ -102,7 +114,13 @@ pub fn run(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let volume = device::measured(&args.device, &engine, bytes, Bytes(sweep.most_bytes()), writes)?;
     interrupt.doing("measuring");
     device::announce(&volume, "", false, &Text::commented(&text))?;
-    let mut session = Session { interrupt, runs: args.runs, filled: None };
+    let beside = match &args.beside {
+        Some(_) if sweep.is_swept() => {
+            return Err(Failure::Usage("--beside measures one point; give one value for each option".to_owned()));
+        }
+        command => command.as_deref().map(|command| Beside::new(command, &engine)),
+    };
+    let mut session = Session { interrupt, runs: args.runs, filled: None, beside };
     let mut rows = Vec::new();
     for job in sweep.jobs(args, volume.bytes())? {
         let bench = NvmeBench::new(&volume, job)?;
@@ -143,6 +161,12 @@ pub fn run(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         row.cufile = figures;
     }
     let config = json!({ "runs": args.runs, "swept": sweep.swept() });
+    if let Some(beside) = session.beside.take() {
+        let report = Report::new(&config, &engine, Some(taken.clone()), &rows);
+        let own = reports::of_document("bench nvme", &output::document("bench nvme", &report)?)?;
+        let compared = compare::in_turn(own, beside.finish()?, &text)?;
+        rows.iter_mut().for_each(|row| row.beside = Some(compared.clone()));
+    }
     write(args, &engine, taken, config, rows)?;
     failure.flatten().map_or(Ok(()), Err)
 }
@@ -152,12 +176,15 @@ fn write(args: &NvmeArgs, engine: &Engine, path: PathReport, config: Value, rows
     if let Some(to) = &args.output.csv {
         output::write_rows(&Rows::of(rows.iter().flat_map(Row::lines))?, to)?;
     }
+    let report = Report::new(config, engine, Some(path.clone()), &rows);
+    if let Some(to) = &args.chart {
+        let name = "bench nvme".to_owned();
+        chart::write(to, &[(name, output::document("bench nvme", &report)?)], ChartKind::Auto)?;
+    }
     match (&args.output.report.json, args.output_format) {
         (None, _) => Ok(()),
         (Some(to), ReportFormat::FioJson) => output::write_document(&fio_json::document(&rows, engine, &path), to),
-        (Some(to), ReportFormat::Warpbell) => {
-            output::write_json("bench nvme", &Report::new(config, engine, Some(path), rows), to)
-        }
+        (Some(to), ReportFormat::Warpbell) => output::write_json("bench nvme", &report, to),
     }
 }
 
@@ -168,6 +195,8 @@ struct Session<'a> {
     runs: u32,
     /// Part of the device that has the data which a check expects.
     filled: Option<(u64, u64)>,
+    /// Program that is measured in turn.
+    beside: Option<Beside<'a>>,
 }
 
 impl Session<'_> {
@@ -187,11 +216,19 @@ impl Session<'_> {
         if job.writes() && !job.verify {
             self.filled = None;
         }
-        let mut runs = (0..self.runs).map(|_| bench.run()).collect::<Result<Vec<_>, _>>()?;
+        let mut runs = Vec::new();
+        for _ in 0..self.runs {
+            runs.push(bench.run()?);
+            if let Some(beside) = &mut self.beside {
+                self.interrupt.doing("measuring another program");
+                beside.turn()?;
+                self.interrupt.doing("measuring");
+            }
+        }
         let iops = Spread::of(runs.iter().map(NvmeRun::iops));
         runs.sort_by(|a, b| a.iops().total_cmp(&b.iops()));
         let in_flight = bench.in_flight().effective;
-        Ok(Row { name: None, job: job.clone(), in_flight, iops, runs, cufile: None })
+        Ok(Row { name: None, job: job.clone(), in_flight, iops, runs, cufile: None, beside: None })
     }
 }
 

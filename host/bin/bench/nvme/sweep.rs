@@ -221,7 +221,7 @@ fn job(args: &NvmeArgs, point: &[&Value], device_bytes: u64) -> NvmeJob {
         Some(runtime) => job.runtime = runtime,
         None => {
             job.runtime = NO_END;
-            job.io_bytes = job.io_bytes.or(Some(job.size_bytes));
+            job.io_bytes = job.io_bytes.or(Some(job.pass_bytes()));
         }
     }
     job.ramp = args.ramp_time.unwrap_or_default();

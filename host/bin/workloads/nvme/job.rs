@@ -165,6 +165,11 @@ impl NvmeJob {
         (read * f64::from(self.read_percent) + write * f64::from(100 - self.read_percent)) / 100.0
     }
 
+    /// Returns the bytes of the region that whole commands of the largest size have: one pass.
+    pub fn pass_bytes(&self) -> u64 {
+        self.size_bytes - self.size_bytes % self.most_bytes().max(1)
+    }
+
     /// Returns the bytes of the largest command.
     pub fn most_bytes(&self) -> u64 {
         self.sizes.most(self.reads(), self.writes())
