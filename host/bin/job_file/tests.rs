@@ -197,6 +197,22 @@ fn values_of_nothing_are_those_that_are_not_given() {
 }
 
 #[test]
+fn files_of_the_machine_are_read_beside_the_job_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = folder.path().join("job.fio");
+    std::fs::write(&job, "[a]\ninclude more.inc\niodepth=2").unwrap();
+    std::fs::write(folder.path().join("more.inc"), "bs=8k\niodepth=none").unwrap();
+    let error = read(&job).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("{}:2: iodepth=none", folder.path().join("more.inc").display())), "{error}");
+    std::fs::write(folder.path().join("more.inc"), "bs=8k\nioengine=io_uring").unwrap();
+    let file = read(&job).unwrap();
+    assert_eq!((file.jobs[0].blocks.read.least(), file.jobs[0].iodepth), (8192, 2));
+    std::fs::write(&job, vec![b'#'; (1 << 20) + 1]).unwrap();
+    assert!(read(&job).unwrap_err().to_string().contains("more than 1 MiB"));
+    assert!(read(folder.path()).is_err());
+}
+
+#[test]
 fn files_add_up_and_clones_share_them() {
     let text = "[global]\ndirectory=d1:d2\nfilename=a\\:b\n[j]\ndirectory=d3\nfilename=:x::/dev/y#z\nnumjobs=2\n[k]";
     let file = parsed(text).unwrap();
