@@ -2,7 +2,7 @@
 
 use super::rates::{Interval, PeRates, QueueRates, Rates, time};
 use super::{Observed, interval, socket};
-use crate::output::{Failure, plain_or_styled, say};
+use crate::output::{Failure, SCHEMA, plain_or_styled, say};
 use clap::Args;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -59,7 +59,7 @@ pub fn run(args: &TopArgs) -> Result<(), Failure> {
         let now = read(args)?;
         let shown: Vec<Shown> = now.values().filter_map(|now| shown(earlier.get(&now.pid)?, now, args)).collect();
         if args.json {
-            let document = serde_json::json!({ "schema": 1, "command": "top", "processes": shown });
+            let document = serde_json::json!({ "schema": SCHEMA, "command": "top", "processes": shown });
             plain_or_styled(&document.to_string())?;
         } else {
             if !args.once && io::stdout().is_terminal() {
