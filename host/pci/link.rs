@@ -41,6 +41,7 @@ impl fmt::Display for Rate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Lanes {
     /// Transfer rate.
+    #[serde(rename = "tenths_of_gt_per_s")]
     pub rate: Rate,
     /// Number of lanes.
     pub width: u32,
