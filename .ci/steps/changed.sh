@@ -9,6 +9,7 @@ readonly AFFECTED=(
   '.ci/kubernetes.py'                       'language kubernetes'
   '.ci/*'                                   'all'
   'docs/tutorial.md|docs/c-and-cpp.md'      'language docs tutorial links'
+  'docs/schemas/*|tests/schemas/*'          'language schemas'
   'docs/*|*.md'                             'language docs links'
   'LICENSE*|.gitignore|.dockerignore'       'links'
   '.clang-format|rustfmt.toml'              'format language'
@@ -38,10 +39,10 @@ readonly AFFECTED=(
   'tests/pack/*'                            'language links'
   'tests/namespaces*'                       'format language lint tests stress'
   'tests/*'                                 'format language lint tests'
-  'host/bin/*'                              'format language lint tests docs job python'
-  'host/graph/*'                            'format language lint tests features docs examples job python'
-  'host/shmem/*|host/rdma/*|host/soft/nic/*' 'format language lint tests stress features docs examples python'
-  'host/*'                                  'format language lint tests stress features docs tutorial examples job python rig'
+  'host/bin/*'                              'format language lint tests schemas docs job python'
+  'host/graph/*'                            'format language lint tests schemas features docs examples job python'
+  'host/shmem/*|host/rdma/*|host/soft/nic/*' 'format language lint tests schemas stress features docs examples python'
+  'host/*'                                  'format language lint tests schemas stress features docs tutorial examples job python rig'
 )
 
 # Names the steps of a file.

@@ -49,6 +49,14 @@ step_tests() {
   grep -qE "^test .*thread_sanitizer.* ok$" target/ci/last.txt || die "no test under ThreadSanitizer ran"
 }
 
+# Reports of the program, compared with their schemas.
+step_schemas() {
+  local manifest=tests/schemas/Cargo.toml
+  cargo fmt --check --manifest-path "$manifest"
+  cargo clippy --locked --target-dir target --manifest-path "$manifest" --all-targets -- -D warnings
+  shown "cargo test --locked --target-dir target --manifest-path $manifest"
+}
+
 # Queues and caches under ThreadSanitizer for longer, at the largest warp width; tables, graphs and exchanges briefly. Other widths, the
 # cache for twice as long, the other programs of the device library and worlds of up to eight processes are part of the soak.
 step_stress() {
