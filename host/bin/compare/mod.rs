@@ -10,6 +10,7 @@ use ::warpbell::file_identity::FileIdentity;
 use ::warpbell::units::{counted, decimal_rate, si, three_digits};
 use comparison::{Comparison, Outcome, Pair};
 use serde::Serialize;
+use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -83,7 +84,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
 ///
 /// # Errors
 /// [`Failure::Error`] if no row is in both, [`Failure::BrokenPipe`] if standard output was closed.
-pub fn in_turn(a: Source, b: Source, text: &Text) -> Result<serde_json::Value, Failure> {
+pub fn in_turn(a: Source, b: Source, text: &Text) -> Result<Value, Failure> {
     let side = |source: Source| {
         let Source { tool, subject, device, settings, figures, .. } = source;
         Side { reports: Vec::new(), tool, subject, device, settings, figures }
@@ -100,7 +101,13 @@ pub fn in_turn(a: Source, b: Source, text: &Text) -> Result<serde_json::Value, F
     notes.iter().try_for_each(|note| text.line(format_args!("# {note}")))?;
     let lines = table(&comparison.pairs, false);
     lines.iter().try_for_each(|line| text.line(format_args!("{line}")))?;
-    Ok(serde_json::to_value(Compared { a: &a, b: &b, tolerance: 0.0, notes: &notes, comparison: &comparison })?)
+    let side = |side: &Side| json!({ "tool": side.tool, "subject": side.subject, "device": side.device });
+    let mut pairs = serde_json::to_value(&comparison.pairs)?;
+    for pair in pairs.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
+        pair.remove("outcome");
+    }
+    let Comparison { only_a, only_b, .. } = &comparison;
+    Ok(json!({ "a": side(&a), "b": side(&b), "notes": notes, "pairs": pairs, "only_a": only_a, "only_b": only_b }))
 }
 
 impl std::fmt::Display for Side {

@@ -1,6 +1,6 @@
 //! Reports of `bench` and `compare`.
 
-use crate::program::{folder, name};
+use crate::program::{folder, name, warpbell};
 use crate::validator::{check, has, measured, report, report_of};
 
 /// A short measurement of a small device.
@@ -19,6 +19,19 @@ fn devices_are_measured_with_every_option_that_adds_a_key() {
     let split = "--rw randrw --bssplit 4k/60:8k/40,4k/100 --random-distribution zipf:1.1 --numjobs 2 --io-size 64k";
     let split = measured(&format!("{NVME} {split} --norandommap"));
     has(&split, &["/results/0/job/bssplit", "/results/0/job/distribution", "/results/0/job/io_bytes"]);
+}
+
+#[test]
+fn jobs_of_a_file_and_a_program_in_turn_are_described() {
+    let folder = folder();
+    let [job, other] = ["a.fio", "other.json"].map(|file| folder.path().join(file));
+    std::fs::write(&job, "[a]\nfilename=x\nsize=64k\n[b]\nstonewall\nrw=read:4k\nfilename=x\n").unwrap();
+    let jobs = report(&format!("bench nvme --engine cpu --device soft:mem:1M --job {}", name(&job)));
+    has(&jobs, &["/results/1/name", "/results/1/job/skip_bytes"]);
+    let own = format!("{NVME} --engine cpu --output-format fio-json --json {}", name(&other));
+    assert!(warpbell(&own.split(' ').collect::<Vec<_>>()).status.success());
+    let in_turn = measured(&format!("{NVME} --beside cat<{}", name(&other)));
+    has(&in_turn, &["/results/0/beside/pairs/0/ratio"]);
 }
 
 #[test]
