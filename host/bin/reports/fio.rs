@@ -38,11 +38,16 @@ pub fn read(document: &Value) -> Result<Source, String> {
         }
     }
     let device = values_of(document, "filename");
-    let is_device = device.as_ref().is_some_and(|files| files.contains("/dev/"));
+    let subject = match device.as_deref() {
+        Some(files) if files.contains("/dev/") => Subject::Device,
+        // A report of this program in fio's shape.
+        Some(spec) if spec.contains("soft:") => Subject::SoftwareDevice,
+        _ => Subject::Unknown,
+    };
     Ok(Source {
         tool: version.strip_prefix("fio-").map_or_else(|| format!("fio {version}"), |v| format!("fio {v}")),
         command: "fio".to_owned(),
-        subject: if is_device { Subject::Device } else { Subject::Unknown },
+        subject,
         device,
         settings: settings(document),
         figures,
