@@ -20,6 +20,9 @@ pub(crate) struct Pace {
 /// transfers, and their threads wait for each other.
 const ALONE: Duration = Duration::from_micros(200);
 
+/// Rounds of a thread that has to be awake, of which one lets others have its processor.
+const AWAKE_ROUNDS: u32 = 64;
+
 /// Shortest and longest sleep instead of a yield while other programs compute.
 const CONTENDED_NAPS: [Duration; 2] = [Duration::from_micros(5), Duration::from_micros(100)];
 
@@ -48,6 +51,8 @@ pub(crate) struct Idle {
     contention: &'static Contention,
     pace: Pace,
     rounds: u32,
+    /// Calls of [`Idle::next_awake`].
+    awake: u32,
     since: Option<Instant>,
     spins: bool,
     /// Time of the last pause, if that was a yield.
@@ -63,7 +68,7 @@ impl Idle {
 
     fn with(contention: &'static Contention, pace: Pace) -> Self {
         let (spins, is_contended) = (!pace.spin.is_zero(), contention.holds());
-        Self { contention, pace, rounds: 0, since: None, spins, yielded: None, is_contended }
+        Self { contention, pace, rounds: 0, awake: 0, since: None, spins, yielded: None, is_contended }
     }
 
     /// Resets the pause after a poll that found work.
@@ -92,6 +97,23 @@ impl Idle {
     /// Counts a poll that found no work, and returns the pause before the next one.
     pub(crate) fn next(&mut self) -> Pause {
         self.next_at(Instant::now)
+    }
+
+    /// As [`Idle::next`], for a thread that has work at a known time: it spins, lets others have its processor now and then, and sleeps
+    /// only while another program wants that.
+    pub(crate) fn next_awake(&mut self) -> Pause {
+        self.next_awake_at(Instant::now)
+    }
+
+    fn next_awake_at(&mut self, now: impl Fn() -> Instant) -> Pause {
+        self.awake = self.awake.wrapping_add(1);
+        if !self.awake.is_multiple_of(AWAKE_ROUNDS) {
+            return Pause::Spin;
+        }
+        match self.next_at(&now) {
+            Pause::Nap(_) => self.yields(now()),
+            pause => pause,
+        }
     }
 
     fn next_at(&mut self, now: impl Fn() -> Instant) -> Pause {
@@ -239,6 +261,30 @@ mod tests {
             assert!(!idle.is_contended());
         }
         assert_eq!(clock.pause(&mut one), Pause::Yield, "a short yield is no reason");
+    }
+
+    #[test]
+    fn a_thread_that_has_work_soon_does_not_sleep() {
+        let (mut idle, clock) = (idle_alone(PACE), Clock::new());
+        let began = clock.0.get();
+        let mut yields = 0;
+        while clock.0.get() < began + 2 * PACE.spin {
+            let pause = idle.next_awake_at(|| clock.0.get());
+            assert!(!matches!(pause, Pause::Nap(_)));
+            let is_late = clock.0.get() > began + PACE.spin + Duration::from_micros(10);
+            yields += u32::from(is_late && pause == Pause::Yield);
+            clock.pass(Duration::from_nanos(100));
+        }
+        // 5 ms less 10 us of rounds of 0.1 us.
+        assert!((49_000 / AWAKE_ROUNDS..=50_000 / AWAKE_ROUNDS).contains(&yields), "{yields}");
+        assert!(matches!(clock.pause(&mut idle), Pause::Nap(_)), "without the work it would sleep by now");
+        // Beside another program it sleeps for moments.
+        let (known, clock) = (Contention::of_a_large_machine(), Clock::new());
+        let mut idle = Idle::with(known, Pace { spin: Duration::ZERO, ..PACE });
+        let mut last_of_round = || (0..AWAKE_ROUNDS).map(|_| idle.next_awake_at(|| clock.0.get())).last();
+        assert_eq!(last_of_round(), Some(Pause::Yield));
+        clock.pass(Duration::from_millis(10));
+        assert_eq!(last_of_round(), Some(Pause::Nap(CONTENDED_NAPS[0])));
     }
 
     #[test]

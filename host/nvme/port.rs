@@ -137,6 +137,10 @@ pub trait Port: Send + Sync + fmt::Debug {
     fn name(&self) -> String;
     /// Returns the kind of the port: `soft`, `qtest`, `vfio`, ...
     fn kind(&self) -> &'static str;
+    /// Returns the name of the model of a drive whose timing the device has; `None` for a device with a time of its own.
+    fn model(&self) -> Option<&str> {
+        None
+    }
     /// Returns the identifiers of the PCI function, which select [`Quirks`](super::Quirks);
     /// `None` without a PCI function.
     fn pci_id(&self) -> Option<PciId> {

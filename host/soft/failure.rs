@@ -16,6 +16,21 @@ impl Failure for super::nvme::SoftError {
             Self::Locked { .. } => ErrorKind::Busy,
             Self::Direct { .. } => ErrorKind::Unsupported,
             Self::Spec(e) => e.kind(),
+            Self::Model(e) => e.kind(),
+        }
+    }
+}
+
+#[cfg(feature = "storage")]
+impl Remedies for super::model::ModelError {}
+
+#[cfg(feature = "storage")]
+impl Failure for super::model::ModelError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Read { .. } => ErrorKind::Io,
+            Self::Syntax { .. } | Self::Unknown { .. } | Self::Missing { .. } => ErrorKind::Argument,
+            Self::Value { .. } | Self::Contradiction { .. } => ErrorKind::Argument,
         }
     }
 }

@@ -2,6 +2,10 @@
 //! and kernels use them like hardware.
 
 mod failure;
+#[cfg(all(feature = "storage", feature = "internals"))]
+pub mod model;
+#[cfg(all(feature = "storage", not(feature = "internals")))]
+pub(crate) mod model;
 #[cfg(all(feature = "shmem", feature = "internals"))]
 pub mod nic;
 #[cfg(all(feature = "shmem", not(feature = "internals")))]

@@ -78,6 +78,7 @@ pub(super) const SOFT: &[Keyword] = &[
     value("lose-completion", SELECTOR),
     value("lose-doorbell", EVERY),
     value("media-error", BLOCKS).repeated(),
+    value("model", "the name of a model of a drive, or of a file FILE.toml with one"),
     value("namespaces", "1 to 1024"),
     flag("never-ready"),
     value("nsid", NSID),

@@ -32,7 +32,15 @@ struct World {
 /// When the controller violates the specification.
 pub fn run(input: &[u8]) {
     let config = SoftConfig::parse("mem:256k,namespaces=2,threads=1,entries=64,queues=3,transfer=64k");
-    let (controller, mut driver) = Driver::start(config.expect("a valid specification"));
+    run_on(config.expect("a valid specification"), input);
+}
+
+/// Runs one input on a controller of this configuration, which has the limits of that in [`run`].
+///
+/// # Panics
+/// When the controller violates the specification.
+pub fn run_on(config: SoftConfig, input: &[u8]) {
+    let (controller, mut driver) = Driver::start(config);
     let data = driver.memory(32 * PAGE);
     let canary = driver.memory(PAGE);
     let witness = pattern(1, PAGE, 2);

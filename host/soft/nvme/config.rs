@@ -2,6 +2,7 @@
 
 use super::fault::FaultPlan;
 use crate::nvme::ring_service::address::Streaming;
+use crate::soft::model::{DriveModel, ModelError, ModelSource};
 #[cfg(feature = "internals")]
 use crate::spec::{DeviceSpec, Scheme, SpecError};
 #[cfg(feature = "internals")]
@@ -111,6 +112,8 @@ pub struct SoftConfig {
     pub streaming: Streaming,
     /// Injected faults.
     pub faults: FaultPlan,
+    /// Model of a drive, whose timing the controller has. It replaces the limits of queues and transfers.
+    pub model: Option<ModelSource>,
 }
 
 impl SoftConfig {
@@ -125,6 +128,7 @@ impl SoftConfig {
             ready_timeout: DEFAULT_READY,
             streaming: Streaming::Auto,
             faults: FaultPlan::default(),
+            model: None,
         }
     }
 
@@ -183,6 +187,7 @@ impl SoftConfig {
     /// | `shrink=BLOCKS:after:N` | after N commands of the device, its namespaces have this many blocks |
     /// | `slow-ready=TIME`, `never-ready` | time to CSTS.RDY |
     /// | `reorder`, `seed=N` | completions in random order; seed of all random choices |
+    /// | `model=NAME`, `model=FILE.toml` | timing of a modelled drive (`docs/drive-models.md`) |
     ///
     /// Sizes take `k`, `M`, `G`, `T` (powers of 1024). Times take `ns`, `us`, `ms`, `s`.
     ///
@@ -263,6 +268,22 @@ impl SoftConfig {
     pub fn faults(mut self, plan: FaultPlan) -> Self {
         self.faults = plan;
         self
+    }
+
+    /// Sets the model of a drive.
+    #[cfg(feature = "internals")]
+    pub fn model(mut self, model: ModelSource) -> Self {
+        self.model = Some(model);
+        self
+    }
+
+    /// Reads the model, if there is one, and takes its limits.
+    pub(super) fn take_limits_of_model(&mut self) -> Result<Option<DriveModel>, ModelError> {
+        let Some(model) = self.model.as_ref().map(ModelSource::load).transpose()? else { return Ok(None) };
+        self.max_queue_pairs = model.queues.pairs;
+        self.max_queue_entries = model.queues.entries;
+        self.max_transfer_bytes = model.queues.transfer_bytes;
+        Ok(Some(model))
     }
 
     /// Returns true if a namespace in memory has no size yet.

@@ -6,11 +6,13 @@ use super::log::{ErrorLog, Event};
 use super::namespace::Namespace;
 use super::statistics::Counters;
 use crate::nvme::ring_service::{Doorbells, HasDoorbells, RingSetup, Shell};
+use crate::soft::model::Timing;
 use crate::wire::nvme::csts;
 use crossbeam::utils::CachePadded;
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc;
+use std::time::Instant;
 
 /// Reasons why no command is fetched, as bits.
 pub(super) mod halt {
@@ -27,16 +29,19 @@ pub(super) mod halt {
 pub(super) enum Message {
     AddCq(RingSetup),
     AddSq(RingSetup, u16),
-    /// Finishes the queue's commands in flight, then drops the queue.
+    /// Finishes the queue's commands in flight, then drops the queue. Commands that a model has not completed yet are aborted.
     RemoveSq(u16, mpsc::Sender<()>),
     RemoveCq(u16, mpsc::Sender<()>),
     /// Aborts a command. The reply is true if the command's completion was held back, and was now posted as aborted.
     Abort(u16, u16, mpsc::Sender<bool>),
     /// Waits for commands in flight, then drops all queues and held completions.
     Reset(mpsc::Sender<()>),
-    /// Finishes all commands in flight, and posts all held completions.
+    /// Finishes all commands in flight, and posts all held completions. Commands that a model has not completed yet are aborted.
     Quiesce(mpsc::Sender<()>),
 }
+
+/// One late completion in so many is reported.
+const MANY_LATE: u64 = 20;
 
 /// State that the controller's threads and its users share.
 #[derive(Debug)]
@@ -57,11 +62,36 @@ pub(super) struct Core {
     pub(super) counters: Box<[CachePadded<Counters>]>,
     pub(super) errors: Mutex<ErrorLog>,
     pub(super) events: Mutex<Vec<Event>>,
+    /// State of the modelled drive, if the controller has the timing of one.
+    pub(super) timing: Option<Timing>,
+    /// Time from which completions are timed.
+    pub(super) began: Instant,
+    /// Completions with the time of the model, and those of them that were posted too late.
+    pub(super) timed: AtomicU64,
+    pub(super) late: AtomicU64,
 }
 
 impl Core {
+    /// Returns the time since the start of the controller in nanoseconds.
+    #[inline]
+    pub(super) fn now(&self) -> u64 {
+        self.began.elapsed().as_nanos() as u64
+    }
+
     pub(super) fn halted(&self) -> u32 {
         self.halt.load(Ordering::Relaxed)
+    }
+
+    /// Reports completions that were posted later than the model says, if there are more than a few.
+    pub(super) fn report_late(&self) {
+        let (timed, late) = (self.timed.load(Ordering::Relaxed), self.late.load(Ordering::Relaxed));
+        if let Some(timing) = self.timing.as_ref().filter(|_| late > timed / MANY_LATE) {
+            tracing::warn!(
+                device = %self.shell.name, late, completions = timed,
+                "{} was too fast for this machine: its threads did not get a processor in time, so rates are lower and times longer than the model's",
+                timing.model()
+            );
+        }
     }
 
     /// Sets controller fatal status. No command is fetched until a reset.

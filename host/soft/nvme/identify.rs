@@ -42,7 +42,8 @@ pub(super) fn controller(core: &Core) -> Page {
     let mut p = [0; IDENTIFY_BYTES];
     // VID and SSVID stay 0: there is no PCI function.
     text(&mut p[4..24], &format!("WB{:016X}", identity(core, 0)));
-    text(&mut p[24..64], "warpbell software controller");
+    let model = core.timing.as_ref().map(|timing| format!("warpbell {}", timing.model()));
+    text(&mut p[24..64], model.as_deref().unwrap_or("warpbell software controller"));
     p[64..72].copy_from_slice(&firmware());
     // MDTS: log2, in units of the smallest memory page.
     p[77] = (core.config.max_transfer_bytes / 4096).trailing_zeros() as u8;

@@ -9,6 +9,7 @@ use super::namespace::{Namespace, Span};
 use super::prp::{self, Extent, Hints};
 use super::statistics::QueueCounters;
 use crate::nvme::ring_service::Snapshot;
+use crate::soft::model::{Command, Kind};
 use crate::wire::nvme::{SqEntry, Status, io, status};
 
 /// Namespace identifier that stands for all namespaces.
@@ -38,6 +39,8 @@ pub(super) struct Context<'a> {
     pub(super) wrote: bool,
     /// Damage that the fault plan does to the data of the current command.
     pub(super) damage: Damage,
+    /// Time before which the current command does not complete, in nanoseconds since the start of the controller.
+    pub(super) due: u64,
 }
 
 /// State of a command after its execution.
@@ -59,6 +62,24 @@ impl From<Result<(), Status>> for Outcome {
 pub(super) fn is_small(core: &Core, e: &SqEntry) -> bool {
     let namespace = core.namespaces.get(e.nsid.wrapping_sub(1) as usize);
     e.opcode() == io::READ && namespace.is_some_and(|ns| (e.blocks() as usize) << ns.block_shift <= copy::SMALL)
+}
+
+/// Returns a command as a model of a drive sees it, or `None` for a command that fails at once.
+#[inline]
+pub(super) fn modelled(core: &Core, e: &SqEntry) -> Option<Command> {
+    let kind = match e.opcode() {
+        io::READ | io::COMPARE => Kind::Read,
+        io::WRITE => Kind::Write,
+        io::FLUSH => Kind::Flush,
+        io::WRITE_ZEROES | io::WRITE_UNCORRECTABLE | io::DATASET_MANAGEMENT => Kind::Other,
+        _ => return None,
+    };
+    if !matches!(kind, Kind::Read | Kind::Write) {
+        return Some(Command { kind, offset: 0, bytes: 0 });
+    }
+    let span = core.namespaces.get(e.nsid.wrapping_sub(1) as usize)?.span_of(e).ok()?;
+    let fits = span.bytes <= core.config.max_transfer_bytes as usize;
+    fits.then_some(Command { kind, offset: span.offset, bytes: span.bytes as u64 })
 }
 
 /// Prefetches a command's blocks.
@@ -210,6 +231,7 @@ fn start(
                 offset: span.offset,
                 bytes: span.bytes,
                 entry: *e,
+                due: c.due,
                 vectors,
             };
             // SAFETY: the walk resolved the extents in the snapshot that this thread has announced. Before its ring is

@@ -27,6 +27,7 @@ mod core;
 mod damage;
 mod fault;
 mod feature;
+mod held;
 mod identify;
 mod io;
 mod log;
@@ -51,12 +52,15 @@ use self::core::Core;
 use crate::assist::Registration;
 use crate::nvme::Attachment;
 use crate::nvme::ring_service::{Doorbells, Registers, Shell, Threads, copy, prp};
+use crate::soft::model::Timing;
+use crate::soft::model::capacity::Capacity;
 use crossbeam::utils::CachePadded;
 use namespace::Namespace;
 use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::time::Instant;
 
 /// Error of starting a software controller.
 #[derive(Debug, thiserror::Error)]
@@ -137,6 +141,9 @@ pub enum SoftError {
     /// The specification is invalid.
     #[error("software controller: {0}")]
     Spec(#[from] crate::spec::SpecError),
+    /// The model of a drive cannot be read.
+    #[error("software controller: {0}")]
+    Model(#[from] crate::soft::model::ModelError),
 }
 
 /// Handle that ends the threads when its last clone is dropped.
@@ -153,6 +160,7 @@ impl Drop for Handle {
         self.core.shell.stop();
         self.assisted.lock().clear();
         self.threads.join(&self.core.shell);
+        self.core.report_late();
     }
 }
 
@@ -169,6 +177,7 @@ impl SoftController {
     /// - [`SoftError::Memory`] if no address space is available for blocks or doorbells.
     /// - [`SoftError::NotAFile`], [`SoftError::Locked`], [`SoftError::Direct`] or [`SoftError::File`] if a file cannot
     ///   be used.
+    /// - [`SoftError::Model`] if the model of a drive cannot be read, and [`SoftError::Config`] if this machine is too slow for it.
     /// - [`SoftError::Thread`] if a thread cannot be started.
     pub fn start(config: SoftConfig) -> Result<Self, SoftError> {
         Self::start_with(config, service::Shared::run)
@@ -180,14 +189,21 @@ impl SoftController {
         Self::start_with(config, service::Shared::stand_by)
     }
 
-    fn start_with(config: SoftConfig, run: fn(&service::Shared, &Core)) -> Result<Self, SoftError> {
+    fn start_with(mut config: SoftConfig, run: fn(&service::Shared, &Core)) -> Result<Self, SoftError> {
+        let model = config.take_limits_of_model()?;
         if let Some(reason) = config.complaint() {
             return Err(SoftError::Config { reason });
         }
         let namespaces = config.namespaces.iter().map(Namespace::open).collect::<Result<Vec<_>, _>>()?;
-        let described: Vec<String> = namespaces.iter().map(|n| n.store.describe()).collect();
-        let name = format!("soft:{}", described.join(" + "));
         let threads = config.service_threads();
+        if let Some(model) = &model {
+            let capacity = Capacity::measure(model);
+            let checked = capacity.check(model, threads, crate::processors::to_spin_on());
+            checked.map_err(|reason| SoftError::Config { reason })?;
+        }
+        let described: Vec<String> = namespaces.iter().map(|n| n.store.describe()).collect();
+        let timed_by = model.as_ref().map_or_else(String::new, |model| format!(", {model}"));
+        let name = format!("soft:{}{timed_by}", described.join(" + "));
         let pairs = config.max_queue_pairs;
         let core = Arc::new(Core {
             shell: Shell::new(
@@ -208,6 +224,10 @@ impl SoftController {
             events: Mutex::default(),
             namespaces,
             config,
+            timing: model.map(Timing::new),
+            began: Instant::now(),
+            timed: AtomicU64::new(0),
+            late: AtomicU64::new(0),
         });
         let shell = &core.shell;
         let handle = Arc::new(Handle { core: core.clone(), threads: Threads::default(), assisted: Mutex::default() });
@@ -236,7 +256,7 @@ impl SoftController {
         Attachment { port: Arc::new(port::SoftPort(self.0.clone())), dma: Arc::new(port::SoftDma(self.0.clone())) }
     }
 
-    /// Returns the controller's name, as in `soft:mem 256 MiB` or `soft:file edges.img 1 GiB (io_uring)`.
+    /// Returns the controller's name, as in `soft:mem 256 MiB` or `soft:file edges.img 1 GiB (io_uring), model pm1743`.
     #[cfg(feature = "internals")]
     pub fn name(&self) -> &str {
         &self.0.core.shell.name

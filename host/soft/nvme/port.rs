@@ -57,6 +57,10 @@ impl Port for SoftPort {
     fn kind(&self) -> &'static str {
         "soft"
     }
+
+    fn model(&self) -> Option<&str> {
+        self.core().timing.as_ref().map(|timing| timing.model().name.as_str())
+    }
 }
 
 #[derive(Debug)]

@@ -5,6 +5,7 @@ use super::fault::QueueFaults;
 use super::prp::Hints;
 use super::statistics::QueueCounters;
 use crate::nvme::ring_service::{RingSetup, Snapshot, SubmissionRing};
+use crate::soft::model::Flow;
 use crate::wire::nvme::SqEntry;
 
 pub(super) use crate::nvme::ring_service::{Answer, Cq};
@@ -18,10 +19,18 @@ pub(super) struct Sq {
     pub(super) hints: Hints,
     pub(super) counters: QueueCounters,
     pub(super) faults: Option<QueueFaults>,
+    /// State for the model of a drive.
+    pub(super) flow: Flow,
 }
 
 impl Sq {
-    pub(super) fn new(setup: RingSetup, cqid: u16, faults: Option<QueueFaults>, table: &Snapshot) -> Option<Self> {
+    pub(super) fn new(
+        setup: RingSetup,
+        cqid: u16,
+        faults: Option<QueueFaults>,
+        flow: Flow,
+        table: &Snapshot,
+    ) -> Option<Self> {
         Some(Self {
             ring: SubmissionRing::new(setup, table)?,
             cqid,
@@ -29,6 +38,7 @@ impl Sq {
             hints: Hints::none(),
             counters: QueueCounters::default(),
             faults,
+            flow,
         })
     }
 

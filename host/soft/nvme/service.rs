@@ -9,6 +9,7 @@ use super::config::FileIo;
 use super::copy;
 use super::core::{Core, Message, halt};
 use super::fault::{Damage, FaultAction, QueueFaults};
+use super::held::{Held, HeldBack};
 use super::io::{self, Context, Outcome};
 use super::namespace::Span;
 use super::prp::Extent;
@@ -18,19 +19,26 @@ use crate::contention;
 use crate::idle::{Idle, Pace};
 use crate::nvme::ring_service::{RingSetup, Snapshot};
 use crate::responsive::Responsive;
+use crate::soft::model::Flow;
 use crate::wire::nvme::{SqEntry, Status, status};
 use parking_lot::Mutex;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Largest number of commands taken from one queue before the next queue is polled.
 const BATCH: u32 = 64;
 /// As [`BATCH`], for a thread that waits for a command itself: it should soon look whether that has ended.
 const ASSIST_BATCH: u32 = 16;
+/// As [`BATCH`], if a model of a drive times the commands: completions wait while a batch is executed. A batch also ends when it has
+/// moved this number of bytes.
+const TIMED_BATCH: u32 = 8;
+const TIMED_BYTES: u64 = 64 << 10;
+/// Time after which a completion is late, in nanoseconds.
+const LATE: u64 = 5_000;
+/// Rounds after the last command in which the thread of a model expects the next one: a host that has got a completion submits again.
+const QUIET_ROUNDS: u32 = 64;
 /// Commands between the one that is executed and the one whose blocks are prefetched, if commands are small. A block in a mapped file
 /// costs a walk of page tables and a read of memory, which take longer than such a command. While a larger block is copied, the next
 /// one arrives.
@@ -48,19 +56,6 @@ const LONG_NAP: Duration = Duration::from_millis(100);
 const SPIN: Duration = Duration::from_secs(10);
 /// Idle rounds that yield the processor.
 const YIELDS: u32 = 1_000;
-
-/// A completion that is held back until its time.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Held {
-    due: Instant,
-    order: u64,
-    sqid: u16,
-    cid: u16,
-    status: u16,
-    wrong_phase: bool,
-    /// True for the repetition of a completion. It has no reserved place, so it waits for a free one.
-    again: bool,
-}
 
 fn pace(core: &Core) -> Pace {
     let processors = crate::processors::to_spin_on();
@@ -117,8 +112,10 @@ struct Round {
     commands: usize,
     /// True if the service has queues, or completions to deliver.
     watches: bool,
-    /// Time until the next held completion is due.
-    due: Option<Duration>,
+    /// Time at which the next held completion is due, in nanoseconds since the start of the controller.
+    due: Option<u64>,
+    /// True if the thread has to be awake when that completion is due, and when the next command comes.
+    is_timed: bool,
 }
 
 impl Shared {
@@ -169,9 +166,14 @@ impl Shared {
                         idle.busy();
                         continue;
                     }
-                    let due = round.and_then(|r| r.due);
-                    let nap = |nap| std::thread::park_timeout(due.map_or(nap, |due| due.min(nap)));
-                    idle.next().make(nap);
+                    let due = round.as_ref().and_then(|r| r.due);
+                    let nap = |nap: Duration| {
+                        let until_due = |due: u64| Duration::from_nanos(due.saturating_sub(core.now()));
+                        std::thread::park_timeout(due.map_or(nap, |due| until_due(due).min(nap)));
+                    };
+                    let is_timed = round.is_some_and(|r| r.is_timed);
+                    let pause = if is_timed { idle.next_awake() } else { idle.next() };
+                    pause.make(nap);
                 }
             }
         }
@@ -227,9 +229,18 @@ struct Service {
     extents: Vec<Extent>,
     vectors: Vec<libc::iovec>,
     ring: Option<Ring>,
-    held: BinaryHeap<Reverse<Held>>,
-    order: u64,
+    held: HeldBack,
+    /// Index of each submission queue in the list by its identifier; [`NO_QUEUE`] for those of other threads.
+    places: Vec<u16>,
+    /// Rounds without a command.
+    quiet: u32,
+    /// Completions of a model since they were last added to those of the controller, and those of them that were late.
+    timed: u64,
+    late: u64,
 }
+
+/// Place of a queue that a thread does not have.
+const NO_QUEUE: u16 = u16::MAX;
 
 // SAFETY: the vectors and extents are plain addresses, which only the thread that has the lock uses.
 unsafe impl Send for Service {}
@@ -250,8 +261,11 @@ impl Service {
             extents: Vec::with_capacity(core.config.max_transfer_bytes as usize / 4096 + 2),
             vectors: Vec::new(),
             ring,
-            held: BinaryHeap::new(),
-            order: 0,
+            held: HeldBack::default(),
+            places: vec![NO_QUEUE; usize::from(core.config.max_queue_pairs) + 1],
+            quiet: QUIET_ROUNDS,
+            timed: 0,
+            late: 0,
             core,
             index,
         }
@@ -268,16 +282,18 @@ impl Service {
         let mut commands = 0;
         if self.core.halted() == 0 {
             for i in 0..self.sqs.len() {
-                commands += self.serve(i, batch);
+                let taken = self.serve(i, batch);
+                commands += taken;
+                if taken > 0 && self.core.timing.is_some() {
+                    commands += self.deliver();
+                }
             }
         }
         commands += self.reap() + self.deliver();
-        Round { commands, watches: !self.sqs.is_empty() || !self.held.is_empty(), due: self.due() }
-    }
-
-    /// Returns the time until the next held completion is due.
-    fn due(&self) -> Option<Duration> {
-        self.held.peek().map(|Reverse(h)| h.due.saturating_duration_since(Instant::now()))
+        let waits = !self.held.is_empty();
+        self.quiet = if commands > 0 { 0 } else { self.quiet.saturating_add(1) };
+        let is_timed = self.core.timing.is_some() && (waits || self.quiet < QUIET_ROUNDS);
+        Round { commands, watches: waits || !self.sqs.is_empty(), due: self.held.due(), is_timed }
     }
 
     /// Executes at most `batch` commands of one queue. Returns their number.
@@ -291,7 +307,8 @@ impl Service {
             return 0;
         }
         let cq = &mut self.cqs[sq.cq];
-        let wanted = available.min(batch);
+        let timing = core.timing.as_ref();
+        let wanted = available.min(if timing.is_some() { batch.min(TIMED_BATCH) } else { batch });
         let mut count = wanted.min(cq.room(wanted, core));
         if let Some(r) = &self.ring {
             count = count.min(r.room() as u32);
@@ -314,7 +331,10 @@ impl Service {
             sqid,
             wrote: false,
             damage: Damage::default(),
+            due: 0,
         };
+        let now = if timing.is_some() { core.now() } else { 0 };
+        let mut moved = 0;
         let mut group = Group { entries: [(0, status::SUCCESS); GROUP], count: 0 };
         // Commands of one queue are alike, so the first one decides.
         let ahead = if io::is_small(core, &sq.peek(0)) { AHEAD } else { 1 };
@@ -322,7 +342,7 @@ impl Service {
             io::prefetch(core, &sq.peek(near));
         }
         let mut taken = 0;
-        while taken < count {
+        while taken < count && moved < TIMED_BYTES {
             let e = sq.peek(0);
             if taken + ahead < count {
                 io::prefetch(core, &sq.peek(ahead));
@@ -330,6 +350,11 @@ impl Service {
             sq.consume();
             taken += 1;
             context.counters.command();
+            if let Some(timing) = timing {
+                let command = io::modelled(core, &e);
+                context.due = command.map_or(now, |command| timing.completion(&mut sq.flow, now, &command));
+                moved += command.map_or(0, |command| command.bytes);
+            }
             let outcome = match (core.faulty, &mut sq.faults) {
                 (true, Some(f)) => match f.fetch(&core.config.faults, &core.faults, &e) {
                     FaultAction::Run(damage) => {
@@ -358,8 +383,10 @@ impl Service {
                     }
                     if core.faulty {
                         cq.held += 1;
-                        self.order += 1;
-                        hold(&mut self.held, core, sq, cq, &e, status, self.order);
+                        hold(&mut self.held, core, sq, cq, &e, status, context.due);
+                    } else if timing.is_some() {
+                        cq.held += 1;
+                        self.held.push(timed(sqid, e.cid(), status, context.due));
                     } else if group.add(e.cid(), status) {
                         group.post(sq, cq, &mut context.wrote);
                     }
@@ -417,8 +444,9 @@ impl Service {
                     core.errors.lock().command(request.sqid, &request.entry, status);
                 }
                 if core.faulty {
-                    self.order += 1;
-                    hold(&mut self.held, core, sq, cq, &request.entry, status, self.order);
+                    hold(&mut self.held, core, sq, cq, &request.entry, status, request.due);
+                } else if core.timing.is_some() {
+                    self.held.push(timed(request.sqid, request.cid, status, request.due));
                 } else {
                     cq.held -= 1;
                     if core.halted() & (halt::FATAL | halt::GONE) == 0 {
@@ -437,26 +465,31 @@ impl Service {
         if self.held.is_empty() {
             return 0;
         }
-        let now = Instant::now();
+        let now = self.core.now();
         let mut count = 0;
         let mut waiting = Vec::new();
-        while let Some(Reverse(h)) = self.held.peek()
-            && h.due <= now
-            && let Some(Reverse(h)) = self.held.pop()
-        {
+        while let Some(h) = self.held.pop(now) {
             if self.post_held(&h) {
                 count += 1;
+                self.late += u64::from(now - h.due > LATE);
             } else {
-                waiting.push(Reverse(h));
+                waiting.push(h);
             }
         }
-        self.held.extend(waiting);
+        waiting.into_iter().for_each(|h| self.held.put_back(h));
+        self.timed += count as u64;
         count
+    }
+
+    /// Posts a held completion before its time: as it is, or as aborted if a model says that the command takes longer.
+    fn post_early(&mut self, h: &Held, aborted: Status) {
+        let is_due = self.core.timing.is_none() || h.due <= self.core.now();
+        self.post_held(&Held { status: if is_due { h.status } else { aborted.0 }, ..*h });
     }
 
     /// Posts a held completion. Returns false if there is no place for it yet.
     fn post_held(&mut self, h: &Held) -> bool {
-        let Some(sq) = self.sqs.iter().find(|q| q.id() == h.sqid) else { return true };
+        let Some(sq) = self.sqs.get(usize::from(self.places[usize::from(h.sqid)])) else { return true };
         let cq = &mut self.cqs[sq.cq];
         if h.again && cq.room(1, &*self.core) == 0 {
             return false;
@@ -522,8 +555,12 @@ impl Service {
             q.cq = at.unwrap_or_default();
             at.is_some()
         });
-        let sqs = &self.sqs;
-        self.held.retain(|Reverse(h)| sqs.iter().any(|q| q.id() == h.sqid));
+        self.places.fill(NO_QUEUE);
+        for (place, sq) in self.sqs.iter().enumerate() {
+            self.places[usize::from(sq.id())] = place as u16;
+        }
+        let places = &self.places;
+        self.held.retain(|h| places[usize::from(h.sqid)] != NO_QUEUE);
     }
 
     fn read_mail(&mut self) {
@@ -540,8 +577,8 @@ impl Service {
                 Message::AddSq(setup, cqid) => self.add_sq(setup, cqid),
                 Message::RemoveSq(id, reply) => {
                     self.drain(Some(id));
-                    while let Some(h) = self.take_held(|h| h.sqid == id) {
-                        self.post_held(&h);
+                    for h in self.held.take_all(|h| h.sqid == id) {
+                        self.post_early(&h, status::SQ_DELETION);
                     }
                     self.sqs.retain(|q| q.id() != id);
                     self.relink();
@@ -552,7 +589,7 @@ impl Service {
                     answer(&reply, ());
                 }
                 Message::Abort(sqid, cid, reply) => {
-                    let found = self.take_held(|h| h.sqid == sqid && h.cid == cid && !h.again);
+                    let found = self.held.take(|h| h.sqid == sqid && h.cid == cid && !h.again);
                     if let Some(h) = &found {
                         self.post_held(&Held { status: status::ABORT_REQUESTED.0, ..*h });
                     }
@@ -565,8 +602,8 @@ impl Service {
                 }
                 Message::Quiesce(reply) => {
                     self.drain(None);
-                    while let Some(h) = self.take_held(|_| true) {
-                        self.post_held(&h);
+                    for h in self.held.take_all(|_| true) {
+                        self.post_early(&h, status::ABORT_REQUESTED);
                     }
                     answer(&reply, ());
                 }
@@ -576,44 +613,33 @@ impl Service {
 
     fn add_sq(&mut self, setup: RingSetup, cqid: u16) {
         let faults = self.core.faulty.then(|| QueueFaults::new(&self.core.config.faults, setup.id));
-        match Sq::new(setup, cqid, faults, &self.table) {
+        let flow = Flow::new(self.core.config.faults.seed, setup.id);
+        match Sq::new(setup, cqid, faults, flow, &self.table) {
             Some(q) => self.sqs.push(q),
             None => self.core.fatal("the memory of a new submission queue was unmapped"),
         }
         self.relink();
     }
-
-    fn take_held(&mut self, which: impl Fn(&Held) -> bool) -> Option<Held> {
-        let mut all = std::mem::take(&mut self.held).into_vec();
-        let at = all.iter().position(|Reverse(h)| which(h));
-        let found = at.map(|i| all.swap_remove(i).0);
-        self.held = all.into();
-        found
-    }
 }
 
-/// Holds a completion back as the fault plan says, or drops it.
-fn hold(
-    held: &mut BinaryHeap<Reverse<Held>>,
-    core: &Core,
-    sq: &mut Sq,
-    cq: &mut Cq,
-    e: &SqEntry,
-    status: Status,
-    order: u64,
-) {
+/// Returns the completion of a command whose time a model has computed.
+fn timed(sqid: u16, cid: u16, status: Status, due: u64) -> Held {
+    Held { due, order: 0, sqid, cid, status: status.0, wrong_phase: false, again: false }
+}
+
+/// Holds a completion back as the fault plan says, and until the time of the model, or drops it.
+fn hold(held: &mut HeldBack, core: &Core, sq: &mut Sq, cq: &mut Cq, e: &SqEntry, status: Status, due: u64) {
     let sqid = sq.id();
     let delivery = sq.faults.as_mut().map(|f| f.complete(&core.config.faults, &core.faults, e)).unwrap_or_default();
     if delivery.lost {
         cq.held -= 1;
         return;
     }
-    let due = Instant::now() + delivery.delay;
-    let once =
-        |again| Held { due, order, sqid, cid: e.cid(), status: status.0, wrong_phase: delivery.wrong_phase, again };
-    held.push(Reverse(once(false)));
+    let due = due.max(core.now()) + delivery.delay.as_nanos() as u64;
+    let once = |again| Held { wrong_phase: delivery.wrong_phase, again, ..timed(sqid, e.cid(), status, due) };
+    held.push(once(false));
     if delivery.repeated {
-        held.push(Reverse(once(true)));
+        held.push(once(true));
     }
 }
 
@@ -626,6 +652,8 @@ impl Drop for Service {
     fn drop(&mut self) {
         // The kernel must not write to memory that is about to be freed.
         self.drain(None);
+        self.core.timed.fetch_add(self.timed, Ordering::Relaxed);
+        self.core.late.fetch_add(self.late, Ordering::Relaxed);
         self.core.shell.table.retire(self.index);
     }
 }

@@ -4,7 +4,8 @@ use super::config::{Backing, FileIo, NamespaceConfig, SoftConfig};
 use super::fault::{
     Access, Corruption, Latency, MediaError, Readiness, Selector, Shrink, SlowDrain, StuckQueue, TornWrite, Trigger,
 };
-use crate::spec::{DeviceSpec, NO_NAMESPACE, Name, Scheme, SpecError, number, size, time};
+use crate::soft::model::ModelSource;
+use crate::spec::{DeviceSpec, NO_NAMESPACE, Name, Scheme, SpecError, SpecOption, number, size, time};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
@@ -154,11 +155,23 @@ impl TryFrom<&DeviceSpec> for SoftConfig {
                 "never-ready" => faults.ready = Readiness::Never,
                 "reorder" => faults.reorder = true,
                 "seed" => faults.seed = option.read(number)?,
+                "model" => {
+                    let known = |text: &str| ModelSource::named(text).ok_or_else(|| ModelSource::unknown(text));
+                    config.model = Some(option.read_or(known)?);
+                }
                 _ => return Err(option.refuse(NO_NAMESPACE)),
             }
         }
         let misplaced =
             |option: &str, reason: &str| Err(SpecError::BadOption { option: option.into(), reason: reason.into() });
+        if let Some(model) = spec.options().iter().find(|option| option.key() == "model") {
+            let sets = |option: &&SpecOption| ["entries", "latency", "queues", "transfer"].contains(&option.key());
+            if let Some(both) = spec.options().iter().find(sets) {
+                return Err(
+                    both.refuse(format!("`{model}` sets this; leave it out, or change it in a file of your own"))
+                );
+            }
+        }
         let files = config.namespaces.iter().any(|n| matches!(n.backing, Backing::File { .. }));
         for (option, given) in [("direct", direct), ("io", io.is_some()), ("read-only", read_only)] {
             if given && !files {

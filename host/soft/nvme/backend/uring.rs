@@ -31,6 +31,8 @@ pub(in super::super) struct Request {
     pub(in super::super) bytes: usize,
     /// Submission entry, for the fault plan and the error log.
     pub(in super::super) entry: crate::wire::nvme::SqEntry,
+    /// Time before which the command does not complete, in nanoseconds since the start of the controller.
+    pub(in super::super) due: u64,
     pub(in super::super) vectors: Vec<libc::iovec>,
 }
 

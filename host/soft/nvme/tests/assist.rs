@@ -2,9 +2,10 @@
 
 use crate::args;
 use crate::engine::testing;
+use crate::soft::model::{ModelSource, slow};
 use crate::soft::nvme::{SoftConfig, SoftController};
 use crate::storage::{Cache, Drive, Volume};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const COUNT: u64 = 40_000;
 /// Deadline of waits that a fault makes expire.
@@ -16,7 +17,11 @@ fn values() -> Vec<u64> {
 
 /// Returns a volume on a controller in this state.
 fn alone(spec: &str) -> (SoftController, Volume) {
-    let controller = SoftController::start_without_service(SoftConfig::parse(spec).unwrap()).unwrap();
+    alone_as(SoftConfig::parse(spec).unwrap())
+}
+
+fn alone_as(config: SoftConfig) -> (SoftController, Volume) {
+    let controller = SoftController::start_without_service(config).unwrap();
     let drive = Drive::attach(controller.attachment(), None).unwrap();
     let volume = Volume::on(&testing::cpu(), [drive]).queues(3).depth(16).build().unwrap();
     (controller, volume)
@@ -43,6 +48,22 @@ fn the_host_and_kernels_execute_the_commands_that_they_wait_for() {
         drop((array, cache, volume));
         assert!(controller.statistics().total().reads > 0, "the commands were those of this controller");
     }
+}
+
+#[test]
+fn commands_of_a_modelled_drive_complete_in_the_threads_that_wait() {
+    let model = ModelSource::Given(Box::new(slow()));
+    let (controller, volume) = alone_as(SoftConfig::parse("mem:4M,threads=1").unwrap().model(model));
+    volume.store_array("a", &values()).unwrap();
+    let cache = cache(&volume);
+    let array = cache.open::<u64>("a").unwrap();
+    let (before, began) = (controller.statistics().total().reads, Instant::now());
+    assert!(array.read(0..COUNT).unwrap() == values());
+    let reads = controller.statistics().total().reads - before;
+    // The drive makes up for a moment of idleness at first.
+    let shortest = Duration::from_secs_f64(reads as f64 / slow().read.iops[1].1) - Duration::from_millis(1);
+    assert!(reads > 50 && began.elapsed() >= shortest, "{reads} reads in {:?}", began.elapsed());
+    drop((array, cache, volume));
 }
 
 #[test]
