@@ -11,6 +11,7 @@ use warpbell::pci::{NvmeFunction, nvme_functions};
 use warpbell::processors;
 use warpbell::shmem::bootstrap::Launched;
 use warpbell::shmem::{TransportFacts, transports};
+use warpbell::soft::model::SHIPPED;
 use warpbell::units::Bytes;
 
 #[derive(Serialize)]
@@ -33,6 +34,8 @@ struct Info {
     /// Transports between PEs that cannot reach each other's memory by loads and stores.
     transports: Vec<TransportFacts>,
     nvme: Vec<NvmeFunction>,
+    /// Names of the models of drives whose timing a software controller can have.
+    models: Vec<&'static str>,
     qemu: Option<PathBuf>,
     headers: PathBuf,
 }
@@ -194,6 +197,7 @@ pub fn run(args: &InfoArgs) -> Result<(), Failure> {
         }
     }
     report!("device soft    yes: queues host, landing bounce on a gpu and direct on cpu, doorbell by the kernels")?;
+    report!("               model {}: the timing of a drive (--device soft:mem,model=NAME)", info.models.join(", "))?;
     match &info.qemu {
         Some(path) => report!("device qtest   yes: {}, doorbell cpu", path.display())?,
         None => report!("device qtest   no: qemu-system-x86_64 is not installed (apt install qemu-system-x86)")?,
@@ -243,6 +247,7 @@ fn gather() -> Info {
         world,
         transports: transports(&Space::cpu()),
         nvme: nvme_functions(),
+        models: SHIPPED.iter().map(|(name, _)| *name).collect(),
         qemu: find_on_path("qemu-system-x86_64"),
         headers: crate::headers::folder(),
     }

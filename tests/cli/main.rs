@@ -23,6 +23,7 @@ mod inputs;
 mod large_imports;
 mod limits;
 mod manual;
+mod models;
 mod names;
 mod networkx;
 mod nvme;

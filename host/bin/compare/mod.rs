@@ -210,7 +210,9 @@ fn nothing_in_both(a: &Side, b: &Side) -> Failure {
 /// Returns what makes a comparison weaker than it looks.
 fn notes(a: &Side, b: &Side) -> Vec<String> {
     let mut notes = Vec::new();
-    if a.subject != b.subject {
+    if let Some(note) = models(a, b) {
+        notes.push(note);
+    } else if a.subject != b.subject {
         notes.push(format!("A: {}, B: {}; a ratio of two programs is one of the same device", a.subject, b.subject));
     }
     for (name, of_a) in &a.settings {
@@ -219,6 +221,28 @@ fn notes(a: &Side, b: &Side) -> Vec<String> {
         }
     }
     notes
+}
+
+/// Returns the note on a model beside something else.
+fn models(a: &Side, b: &Side) -> Option<String> {
+    const MEANING: &str = "times and rates of a model are its parameters, so";
+    match (a.subject, b.subject) {
+        (Subject::Model, Subject::Model) if a.device == b.device => None,
+        (Subject::Model, Subject::Model) => {
+            Some(format!("A: {}, B: {}; {MEANING} a ratio of two models compares parameters", device(a), device(b)))
+        }
+        (Subject::Model, other) => {
+            Some(format!("A: {}, B: {other}; {MEANING} a ratio says how well the model of A fits", a.subject))
+        }
+        (other, Subject::Model) => {
+            Some(format!("A: {other}, B: {}; {MEANING} a ratio says how well the model of B fits", b.subject))
+        }
+        _ => None,
+    }
+}
+
+fn device(side: &Side) -> &str {
+    side.device.as_deref().unwrap_or("no device")
 }
 
 /// Prints a value with its unit. A put takes fractions of a nanosecond.

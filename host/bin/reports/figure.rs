@@ -39,6 +39,8 @@ pub enum Subject {
     Device,
     /// A device in software.
     SoftwareDevice,
+    /// A device in software that has the timing of a model of a drive.
+    Model,
     /// The report does not tell.
     #[default]
     Unknown,
@@ -49,6 +51,7 @@ impl fmt::Display for Subject {
         f.write_str(match self {
             Self::Device => "device",
             Self::SoftwareDevice => "software device",
+            Self::Model => "model of a drive",
             Self::Unknown => "subject unknown",
         })
     }

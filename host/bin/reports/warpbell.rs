@@ -60,6 +60,7 @@ pub fn read(document: &Value) -> Result<Source, String> {
     let is_software = |spec: &str| spec.contains("soft:");
     let transports = results.as_array().into_iter().flatten().filter_map(|r| r.pointer("/path/transport")?.as_str());
     let subject = match &device {
+        _ if has_model(document) => Subject::Model,
         Some(spec) if is_software(spec) => Subject::SoftwareDevice,
         Some(_) => Subject::Device,
         None if transports.into_iter().any(|t| t == "soft") => Subject::SoftwareDevice,
@@ -104,6 +105,18 @@ fn swept(document: &Value) -> Vec<String> {
         other => other.replace('-', "_"),
     };
     names.filter_map(Value::as_str).map(key).collect()
+}
+
+/// Returns true if a device in the report, or that of one PE, has the timing of a model.
+fn has_model(value: &Value) -> bool {
+    match value {
+        Value::Array(all) => all.iter().any(has_model),
+        Value::Object(all) => {
+            let models = all.get("path").and_then(|path| path.get("models")).and_then(Value::as_array);
+            models.is_some_and(|models| !models.is_empty()) || all.values().any(has_model)
+        }
+        _ => false,
+    }
 }
 
 /// Collects the settings that a report has chosen.
@@ -376,6 +389,11 @@ mod tests {
         };
         assert_eq!(subject(json!({ "device": "soft:mem:64M" }), "gpu"), Subject::SoftwareDevice);
         assert_eq!(subject(json!({ "device": "nvme:0000:65:00.0" }), "gpu"), Subject::Device);
+        let modelled = json!({ "device": "soft:mem:64M,model=pm1743 (model pm1743)", "models": ["pm1743"] });
+        assert_eq!(subject(modelled.clone(), "gpu"), Subject::Model);
+        let pes = json!({ "schema": crate::output::SCHEMA, "command": "graph bfs", "environment": { "engine": "cpu" },
+                          "results": { "pes": [{ "path": modelled }] } });
+        assert_eq!(read(&pes).unwrap().subject, Subject::Model);
         assert_eq!(subject(Value::Null, "cpu"), Subject::SoftwareDevice);
         assert_eq!(subject(Value::Null, "gpu"), Subject::Device);
         let other = json!({ "schema": crate::output::SCHEMA + 1 });

@@ -133,8 +133,12 @@ impl DiskOptions {
         notes.dedup();
         let write_cache =
             WriteCaches::of(self.drives.iter().map(|d| d.controller().write_cache()).collect::<Result<Vec<_>, _>>()?);
+        let mut models: Vec<String> = self.drives.iter().filter_map(|d| d.model().map(str::to_owned)).collect();
+        models.sort();
+        models.dedup();
         Ok(Path {
             device: self.name(),
+            models,
             queues: data_path.queues,
             landing: data_path.landing,
             doorbell,

@@ -60,7 +60,7 @@ impl DiskOptions {
     }
 
     pub(in crate::storage) fn name(&self) -> String {
-        let names: Vec<&str> = self.drives.iter().map(Drive::name).collect();
+        let names: Vec<String> = self.drives.iter().map(Drive::described).collect();
         let all = match names.split_first() {
             Some((first, rest)) if !rest.is_empty() && rest.iter().all(|n| n == first) => {
                 format!("{} x {first}", names.len())

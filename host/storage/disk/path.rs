@@ -46,8 +46,11 @@ impl WriteCaches {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Path {
-    /// The devices as they were named.
+    /// The devices as they were named, each followed by the model of a drive if it has the timing of one.
     pub device: String,
+    /// Models whose timing the devices have, each once. Rates and times are then those of the models, and not of drives.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub models: Vec<String>,
     /// Memory of the queues.
     pub queues: QueueMemory,
     /// Memory in which data lands.
@@ -83,6 +86,7 @@ mod tests {
     fn a_path_reads_and_serialises_the_same_words() {
         let path = Path {
             device: "soft:mem".into(),
+            models: Vec::new(),
             queues: QueueMemory::Host,
             landing: LandingPath::Direct,
             doorbell: Doorbell::CpuEngine,
@@ -96,7 +100,7 @@ mod tests {
         let json = serde_json::to_value(&path).unwrap();
         assert_eq!(json["doorbell"], "cpu-engine");
         assert_eq!(json["landing"], "direct");
-        assert_eq!((&json["order"], json.get("mapping")), (&"processor".into(), None));
+        assert_eq!((&json["order"], json.get("mapping"), json.get("models")), (&"processor".into(), None, None));
         assert_eq!(json["write_cache"], "off");
     }
 }

@@ -103,7 +103,7 @@ impl Volume {
         &self.disk().path
     }
 
-    /// Returns the devices as they were named, `a + b` for several.
+    /// Returns the devices as they were named, `a + b` for several, each followed by the model of a drive if it has the timing of one.
     pub fn name(&self) -> &str {
         &self.disk().path.device
     }

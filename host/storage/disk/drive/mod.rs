@@ -123,6 +123,19 @@ impl Drive {
         &self.name
     }
 
+    /// Returns the name of the model of a drive whose timing the device has; `None` for a device with a time of its own.
+    pub(in crate::storage) fn model(&self) -> Option<&str> {
+        self.controller.port().model()
+    }
+
+    /// Returns the device's name, and the model if it has the timing of one.
+    pub(in crate::storage) fn described(&self) -> String {
+        match self.model() {
+            Some(model) => format!("{} (model {model})", self.name),
+            None => self.name.clone(),
+        }
+    }
+
     /// Returns the controller.
     pub fn controller(&self) -> &Arc<Controller<Ready>> {
         &self.controller
@@ -167,7 +180,9 @@ impl Drive {
 
 impl fmt::Display for Drive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}, blocks of {} bytes)", self.name, size(self.bytes()), self.namespace.block_bytes())
+        write!(f, "{} ({}, blocks of {} bytes", self.name, size(self.bytes()), self.namespace.block_bytes())?;
+        self.model().map_or(Ok(()), |model| write!(f, ", model {model}"))?;
+        f.write_str(")")
     }
 }
 
