@@ -2,6 +2,7 @@
 
 use crate::args::{ReportArgs, RowsArgs};
 use crate::remedy;
+use crate::reports::SCHEMA;
 use crate::rows::Rows;
 use crate::terminal::{self, Stream};
 use serde::Serialize;
@@ -174,10 +175,6 @@ impl Text {
         }
     }
 }
-
-/// Number in `schema` of each JSON document. It increases by one when a key changes its meaning or is removed. Names of
-/// keys end with their units: `_bytes`, `_ns`, `_per_s`.
-pub const SCHEMA: u32 = 1;
 
 /// JSON document: the name of the command that wrote it, and the command's report.
 #[derive(Serialize)]

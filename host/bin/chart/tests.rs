@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 /// Returns a report of `bench nvme`.
 fn report(swept: &[&str], results: Value) -> Value {
     json!({
-        "schema": crate::output::SCHEMA, "command": "bench nvme", "config": { "runs": 2, "swept": swept },
+        "schema": crate::reports::SCHEMA, "command": "bench nvme", "config": { "runs": 2, "swept": swept },
         "environment": { "version": "0.1.0", "engine": "cpu", "engine_threads": 2, "engine_name": "cpu (2 threads)" },
         "path": { "device": "soft:mem" }, "results": results,
     })

@@ -2,7 +2,8 @@
 
 use super::rates::{Interval, PeRates, QueueRates, Rates, time};
 use super::{Observed, interval, socket};
-use crate::output::{Failure, SCHEMA, plain_or_styled, say};
+use crate::output::{Failure, plain_or_styled, say};
+use crate::reports::SCHEMA;
 use clap::Args;
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -15,3 +15,7 @@ pub use figure::{Figure, Samples, Subject, Unit};
 pub use label::{Label, LabelValue};
 pub use read::{ReadError, document_of, of_document, of_text, read};
 pub use source::{Distribution, Source, TimeSeries};
+
+/// Number in `schema` of each JSON document of this program. It increases by one when a key changes its meaning or is removed.
+/// Names of keys end with their units: `_bytes`, `_ns`, `_per_s`.
+pub const SCHEMA: u32 = 1;

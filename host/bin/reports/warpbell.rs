@@ -36,9 +36,9 @@ const NAME: &str = "name";
 /// A report of another schema.
 pub fn read(document: &Value) -> Result<Source, String> {
     let schema = document.get("schema").and_then(Value::as_u64);
-    if schema != Some(u64::from(crate::output::SCHEMA)) {
+    if schema != Some(u64::from(crate::reports::SCHEMA)) {
         let schema = schema.map_or_else(|| "no number".to_owned(), |n| n.to_string());
-        let own = crate::output::SCHEMA;
+        let own = crate::reports::SCHEMA;
         return Err(format!("its schema is {schema}, and this program reads {own}; use the program that wrote it"));
     }
     let command = text(document, "command").unwrap_or_default();
@@ -278,7 +278,7 @@ mod tests {
     use serde_json::json;
 
     fn figures(command: &str, results: Value) -> Vec<(String, String, Samples)> {
-        let report = json!({ "config": { "runs": 4 }, "schema": crate::output::SCHEMA, "command": command, "environment": { "version": "1", "engine": "cpu" },
+        let report = json!({ "config": { "runs": 4 }, "schema": crate::reports::SCHEMA, "command": command, "environment": { "version": "1", "engine": "cpu" },
                              "results": results });
         read(&report).unwrap().figures.into_iter().map(|f| (f.row, f.metric, f.samples)).collect()
     }
@@ -355,7 +355,7 @@ mod tests {
             json!({ "job": { "rw": "randread", "bytes": 4096, "iodepth": depth, "numjobs": 2, "deadline_ns": 5 },
                     "runs": [{ "read": { "direction": "read", "iops": iops, "latency": latency, "time_series": series } }] })
         };
-        let report = json!({ "schema": crate::output::SCHEMA, "command": "bench nvme",
+        let report = json!({ "schema": crate::reports::SCHEMA, "command": "bench nvme",
                              "config": { "runs": 1, "swept": ["iodepth", "numjobs"] },
                              "environment": { "engine": "cpu", "engine_threads": 2 },
                              "results": [point(1, 10.0), point(2, 20.0)] });
@@ -383,7 +383,7 @@ mod tests {
     #[test]
     fn the_subject_is_named() {
         let subject = |path: Value, engine: &str| {
-            let report = json!({ "schema": crate::output::SCHEMA, "command": "bench nvme", "path": path,
+            let report = json!({ "schema": crate::reports::SCHEMA, "command": "bench nvme", "path": path,
                                  "environment": { "engine": engine }, "results": [] });
             read(&report).unwrap().subject
         };
@@ -391,12 +391,12 @@ mod tests {
         assert_eq!(subject(json!({ "device": "nvme:0000:65:00.0" }), "gpu"), Subject::Device);
         let modelled = json!({ "device": "soft:mem:64M,model=pm1743 (model pm1743)", "models": ["pm1743"] });
         assert_eq!(subject(modelled.clone(), "gpu"), Subject::Model);
-        let pes = json!({ "schema": crate::output::SCHEMA, "command": "graph bfs", "environment": { "engine": "cpu" },
+        let pes = json!({ "schema": crate::reports::SCHEMA, "command": "graph bfs", "environment": { "engine": "cpu" },
                           "results": { "pes": [{ "path": modelled }] } });
         assert_eq!(read(&pes).unwrap().subject, Subject::Model);
         assert_eq!(subject(Value::Null, "cpu"), Subject::SoftwareDevice);
         assert_eq!(subject(Value::Null, "gpu"), Subject::Device);
-        let other = json!({ "schema": crate::output::SCHEMA + 1 });
+        let other = json!({ "schema": crate::reports::SCHEMA + 1 });
         assert!(read(&other).unwrap_err().contains("use the program that wrote it"));
     }
 }
