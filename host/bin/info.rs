@@ -265,3 +265,14 @@ fn link(nvml: &nvml_wrapper::Nvml, device: &DeviceInfo) -> Option<Link> {
 fn find_on_path(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?).map(|d| d.join(program)).find(|p| p.is_file())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_have_the_keys_of_the_schema() {
+        let link = Link { bar1_bytes: 1 << 38, pcie_generation: 5, pcie_width: 16 };
+        crate::schema_keys::same("info.schema.json#/properties/gpus/items/properties/link", &link);
+    }
+}

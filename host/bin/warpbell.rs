@@ -25,9 +25,15 @@ mod remedy;
 mod reports;
 mod rows;
 mod run;
+#[cfg(test)]
+#[path = "../../tests/common/schema_keys.rs"]
+mod schema_keys;
 mod suggest;
 mod table;
 mod terminal;
+#[cfg(test)]
+#[path = "../../tests/common/tree.rs"]
+mod tree;
 mod version;
 mod volume;
 mod workloads;

@@ -52,7 +52,10 @@ fn a_report_of_each_benchmark_has_a_chart() {
         ),
         (&["gather", "--rows", "1000", "--runtime", "100ms"], &["bench gather", "Percentile"]),
         (&["array", "--runs", "1", "--size", "1M"], &["bench array", "Loads/s", "plain", "cached", "sequential"]),
-        (&["post", "--runs", "2", "--blocks", "1,2"], &["bench post", "Posts/s", "Blocks"]),
+        (
+            &["post", "--runs", "2", "--blocks", "1,2", "--posts", "500", "--iters", "200"],
+            &["bench post", "Posts/s", "Blocks"],
+        ),
         (&["shmem", "put_bw", "--runs", "2", "-e", "1k"], &["bench shmem", "GiB/s", "Size", "1 KiB"]),
         (&["rdma", "write_lat", "-n", "50"], &["bench rdma", "Latency", "kernel", "99th percentile"]),
         (&["stream", "read", "--iters", "20", "--chained", "4"], &["bench stream", "host", "stream", "one", "chained"]),

@@ -38,13 +38,20 @@ impl Coordinate {
             };
             ticks.iter().step_by(each).filter(is_free).cloned().collect::<Vec<_>>()
         };
-        // All labels, or every second or third one. Where that is not enough, those that fit.
-        let regular = (1..=MOST_SKIPPED)
-            .map(|each| (each, free(each)))
-            .find(|(each, free)| free.len() == ticks.len().div_ceil(*each));
+        // Of ticks at equal distances, every second or third has a label if not all fit. Of others, those that fit have one.
+        let regular = (1..=MOST_SKIPPED).map(|each| (each, free(each)));
+        let all_fit = |(each, free): &(usize, Vec<Tick>)| free.len() == ticks.len().div_ceil(*each);
+        let regular = regular.take(if is_even(&ticks) { MOST_SKIPPED } else { 1 }).find(all_fit);
         let ticks = regular.map_or_else(|| free(1), |(_, free)| free);
         Self { places: (axis.low..axis.high).into(), ticks }
     }
+}
+
+/// Returns true if neighbours are about as far apart as one another.
+fn is_even(ticks: &[Tick]) -> bool {
+    let gaps = ticks.windows(2).map(|pair| pair[1].at - pair[0].at);
+    let (least, most) = gaps.fold((f64::INFINITY, 0.0f64), |(least, most), gap| (least.min(gap), most.max(gap)));
+    most <= 1.5 * least
 }
 
 impl Ranged for Coordinate {
@@ -74,12 +81,13 @@ impl ValueFormatter<f64> for Coordinate {
 
 #[cfg(test)]
 mod tests {
+    use super::super::axis::Scale;
     use super::*;
 
     #[test]
     fn labels_that_would_overlap_are_left_out() {
         let values: Vec<f64> = (1..=64).map(f64::from).collect();
-        let axis = Axis::swept("Queues", "queues", &values, super::super::axis::Scale::Log2).unwrap();
+        let axis = Axis::swept("Queues", "queues", &values, Scale::Log2).unwrap();
         let labels = |pixels| {
             let coordinate = Coordinate::new(&axis, pixels, |tick| 7 * tick.label.len() as u32);
             coordinate.ticks.iter().map(|tick| coordinate.format_ext(&tick.at)).collect::<Vec<_>>()
@@ -87,9 +95,13 @@ mod tests {
         assert_eq!(labels(120), ["1", "2", "4", "7", "13", "28", "60"]);
         assert_eq!(labels(100_000).len(), 64);
         let values: Vec<f64> = (0..12).map(|i| f64::from(1 << i)).collect();
-        let axis = Axis::swept("Queues", "queues", &values, super::super::axis::Scale::Log2).unwrap();
+        let axis = Axis::swept("Queues", "queues", &values, Scale::Log2).unwrap();
         let coordinate = Coordinate::new(&axis, 300, |_| 30);
         let labels: Vec<&str> = coordinate.ticks.iter().map(|tick| tick.label.as_str()).collect();
         assert_eq!(labels, ["1", "4", "16", "64", "256", "1,024"]);
+        let axis = Axis::swept("Size", "bytes", &[4.0, 8.0, 512.0, 32_768.0], Scale::Log2).unwrap();
+        let coordinate = Coordinate::new(&axis, 300, |_| 40);
+        let labels: Vec<&str> = coordinate.ticks.iter().map(|tick| tick.label.as_str()).collect();
+        assert_eq!(labels, ["4 B", "512 B", "32 KiB"]);
     }
 }

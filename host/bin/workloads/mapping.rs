@@ -135,6 +135,7 @@ mod tests {
         assert!(times.iter().all(|t| *t > 0.0), "{row:?}");
         let text = format!("{HEAD}\n{row}");
         assert!(text.contains("4KiB") && text.lines().all(|line| line.len() <= 80), "{text}");
+        crate::schema_keys::same("bench-mapping.schema.json#/properties/results/items", &row);
         let elsewhere = RefCell::new(vec![0; 4096]);
         let e = measure(&Host(&elsewhere), &Host(&memory), 64).unwrap_err();
         assert!(matches!(e, MeasureError::Wrong(_)), "{e}");

@@ -45,6 +45,7 @@ fn components_and_communities_are_described() {
 fn figures_of_vertices_are_described() {
     graph("pagerank", "");
     has(&graph("pagerank", "--personalize 1,2"), &["/config/personalize/1", "/results/runs/0/residual"]);
+    assert!(graph("pagerank", "--iterations 3")["config"]["tolerance"].is_null());
     graph("tc", "");
     graph("lcc", "");
     graph("kcore", "");
