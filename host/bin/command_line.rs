@@ -216,9 +216,9 @@ mod tests {
                 }
             }
         });
-        assert_eq!(outputs.iter().collect::<Vec<_>>(), ["--csv", "--json", "--out", "--output"]);
+        assert_eq!(outputs.iter().collect::<Vec<_>>(), ["--chart", "--csv", "--json", "--out", "--output"]);
         // `FOLDER` is that of `man`, whose pages are checked one by one. The others are read.
-        let read = ["--metrics-token-file", "--root", "--temp-dir", "--yes-destroy", "FOLDER", "INPUT"];
+        let read = ["--job", "--metrics-token-file", "--root", "--temp-dir", "--yes-destroy", "FOLDER", "INPUT"];
         assert_eq!(others.iter().collect::<Vec<_>>(), read);
     }
 
