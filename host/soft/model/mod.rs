@@ -1,9 +1,9 @@
 //! Models of drives: the timing of a drive as numbers, from which the software controller computes when each command completes.
 //!
 //! * [`DriveModel`] has the parameters, read from a TOML file. [`SHIPPED`] names the files that are compiled in.
-//! * [`Timing`] is the state of one modelled drive. It is a function of the times at which commands arrive: the controller passes
-//!   those of the system's clock, and [`simulate`] those of a simulated one.
-//! * [`capacity`] bounds the models that this machine keeps up with.
+//! * `Timing` is the state of one modelled drive. It is a function of the times at which commands arrive: the controller passes
+//!   those of the system's clock, and `simulate` those of a simulated one.
+//! * `capacity` bounds the models that this machine keeps up with.
 //!
 //! `docs/drive-models.md` is the manual.
 
