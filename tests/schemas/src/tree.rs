@@ -5,8 +5,11 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 /// Returns the root of the repository.
+///
+/// # Panics
+/// If cargo does not run the tests.
 pub fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo names the folder of the package")).join("../..")
 }
 
 /// Builds the program, once, in the folder in which this test was built. Returns its path.
