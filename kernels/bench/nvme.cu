@@ -88,8 +88,8 @@ struct job {
         wrong |= order::load<order::relaxed>(from + w) != word(block + w / words, w % words);
       }
       if (warp::any(warp::full(), wrong) && warp::lane() == 0) {
-        order::add<order::relaxed>(p.totals + 2, uint64_t{1});
-        order::store<order::relaxed>(p.totals + 3, block + 1);
+        order::add<order::relaxed>(p.totals + 4, uint64_t{1});
+        order::store<order::relaxed>(p.totals + 5, block + 1);
       }
     });
   }
@@ -130,15 +130,14 @@ WB_NVME_BENCH_ONE_KERNEL wb_nvme_bench_one(WB_PARAM warpbell::volume_ref vol, WB
   uint64_t* data = j.buffer(j.mine() ? lane : 0, 0);
   nvme_bench::choice choose(p, lane);
   nvme_bench::pace pace(p, start);
-  const nvme_bench::ledger counts(p, start);
+  nvme_bench::ledger counts(p, start);
+  uint64_t looks = 0;
   for (uint64_t turn = 0; warp::any(warp::full(), turn < most); ++turn) {
-    bool is_read = choose.reads();
+    bool is_read = choose.reads(), ends = false;
     uint64_t began = now_ns();
-    bool ends = j.over(start, began, turn);
-    for (uint64_t looks = 1; pace.limited() && !ends && !pace.due(is_read, began); ++looks) {
+    while (!(ends = j.over(start, began, looks++)) && pace.limited() && !pace.due(is_read, began)) {
       j.rest();
       began = now_ns();
-      ends = j.over(start, began, looks);
     }
     if (ends) break;
     const nvme_bench::command c = choose.take(is_read);
@@ -154,6 +153,7 @@ WB_NVME_BENCH_ONE_KERNEL wb_nvme_bench_one(WB_PARAM warpbell::volume_ref vol, WB
     if (mine) counts.add(c, began, now_ns());
     if (is_read && p.verify) j.check(c, data, mine);
   }
+  counts.close();
 }
 WB_EXPORT(wb_nvme_bench_one)
 
@@ -170,7 +170,7 @@ WB_NVME_BENCH_KERNEL wb_nvme_bench_many(WB_PARAM warpbell::volume_ref vol, WB_PA
   const uint64_t lane = j.lane(), start = now_ns(), most = j.mine() ? j.commands() : 0;
   nvme_bench::choice choose(p, lane);
   nvme_bench::pace pace(p, start);
-  const nvme_bench::ledger counts(p, start);
+  nvme_bench::ledger counts(p, start);
   flight f[WB_NVME_BENCH_PER_LANE];
   uint64_t turn = 0, oldest = 0, looks = 0;
   bool is_read = choose.reads();
@@ -206,5 +206,6 @@ WB_NVME_BENCH_KERNEL wb_nvme_bench_many(WB_PARAM warpbell::volume_ref vol, WB_PA
     if (a.c.is_read && p.verify) j.check(a.c, j.buffer(j.mine() ? lane : 0, slot), mine);
     ++oldest;
   }
+  counts.close();
 }
 WB_EXPORT(wb_nvme_bench_many)

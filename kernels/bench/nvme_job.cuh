@@ -63,13 +63,11 @@ class choice {
   WB_FN choice(const wb_nvme_bench& p, uint64_t lane) : p_(p) {
     mine_ = (p.seed + lane + 1) * 0x9e3779b97f4a7c15ull | 1;
     ours_ = (p.seed + warp::index() + 1) * 0xd1b54a32d192ed03ull | 1;
-    pass_ = static_cast<uint32_t>(lane / p.units);
+    pass_ = lane / p.units;
     position_ = static_cast<uint32_t>(lane % p.units);
+    step_ = static_cast<uint32_t>(p.lanes % p.units);
+    step_passes_ = static_cast<uint32_t>(p.lanes / p.units);
     key_ = key_of(p.seed, pass_);
-    for (uint32_t d = 0; d < 2; ++d) {
-      unit_[d] = 0;
-      left_[d] = 0;
-    }
   }
 
   // Returns true for a read. All lanes of a warp get the same result.
@@ -102,25 +100,26 @@ class choice {
   }
 
   // Returns the unit of a command of a run, which begins at a random place. Reads and writes have runs of their own.
-  WB_FN uint64_t of_run(bool is_read) {
-    const uint32_t d = is_read ? 0 : 1;
-    if (left_[d] == 0) {
-      unit_[d] = static_cast<uint32_t>(single());
-      left_[d] = p_.run;
+  WB_FN uint64_t of_run(bool is_read) { return is_read ? of_run(read_unit_, read_left_) : of_run(write_unit_, write_left_); }
+
+  WB_FN uint64_t of_run(uint32_t& unit, uint32_t& left) {
+    if (left == 0) {
+      unit = static_cast<uint32_t>(single());
+      left = p_.run;
     } else {
-      unit_[d] = unit_[d] + 1 < p_.units ? unit_[d] + 1 : 0;
+      unit = unit + 1 < p_.units ? unit + 1 : 0;
     }
-    left_[d] = left_[d] - 1;
-    return unit_[d];
+    --left;
+    return unit;
   }
 
   // Goes on to the lane's next position among those of all lanes. A new pass has another permutation.
   WB_FN void advance() {
-    const uint64_t position = uint64_t{position_} + p_.step;
+    const uint64_t position = uint64_t{position_} + step_;
     const bool wraps = position >= p_.units;
     position_ = static_cast<uint32_t>(wraps ? position - p_.units : position);
-    if (wraps || p_.step_passes != 0) {
-      pass_ += p_.step_passes + wraps;
+    if (wraps || step_passes_ != 0) {
+      pass_ += step_passes_ + wraps;
       key_ = key_of(p_.seed, pass_);
     }
   }
@@ -134,10 +133,9 @@ class choice {
   }
 
   const wb_nvme_bench& p_;
-  uint64_t mine_, ours_;
-  uint32_t pass_, position_, key_;
-  // Of runs, reads first. Volatile: few jobs need them, and a lone read is slower by a tenth if they take registers.
-  volatile uint32_t unit_[2], left_[2];
+  uint64_t mine_, ours_, pass_;
+  uint32_t position_, step_, step_passes_, key_;
+  uint32_t read_unit_ = 0, read_left_ = 0, write_unit_ = 0, write_left_ = 0;
 };
 
 // Times at which a warp may make its next read and its next write.
@@ -146,7 +144,8 @@ class pace {
   WB_FN pace(const wb_nvme_bench& p, uint64_t start) : p_(p) {
     // Warps begin one after another, within the time of one block of each.
     const uint64_t warps = (p.lanes + p.warp_lanes - 1) / p.warp_lanes;
-    for (uint32_t d = 0; d < 2; ++d) due_[d] = (start << bits) + p.pace[d] / warps * warp::index();
+    read_due_ = (start << bits) + p.pace[0] / warps * warp::index();
+    write_due_ = (start << bits) + p.pace[1] / warps * warp::index();
   }
 
   // Returns true if any direction has a limit.
@@ -155,7 +154,7 @@ class pace {
   // Returns true if the time of the next command has come, and changes its direction if only the other one's has. All lanes of a warp call
   // this, and get the same result.
   WB_FN bool due(bool& is_read, uint64_t now) const {
-    const bool read = due_[0] <= now << bits && p_.read_percent > 0, write = due_[1] <= now << bits && p_.read_percent < 100;
+    const bool read = read_due_ <= now << bits && p_.read_percent > 0, write = write_due_ <= now << bits && p_.read_percent < 100;
     const uint32_t seen = warp::shuffle(warp::full(), (read ? 1u : 0u) | (write ? 2u : 0u), 0);
     if (seen == 0) return false;
     if (seen != 3) is_read = seen == 1;
@@ -165,8 +164,11 @@ class pace {
   // Counts the blocks of a warp's commands. What the device was too slow for is not made up for.
   WB_FN void spend(bool is_read, uint32_t blocks, uint64_t now) {
     const uint64_t all = warp::sum(warp::full(), blocks);
-    const uint32_t d = is_read ? 0 : 1;
-    due_[d] = later(due_[d], p_.pace[d] * all, now);
+    if (is_read) {
+      read_due_ = later(read_due_, p_.pace[0] * all, now);
+    } else {
+      write_due_ = later(write_due_, p_.pace[1] * all, now);
+    }
   }
 
  private:
@@ -180,21 +182,38 @@ class pace {
   }
 
   const wb_nvme_bench& p_;
-  volatile uint64_t due_[2];  // reads, writes; volatile as the runs of a choice
+  uint64_t read_due_, write_due_;
 };
 
-// Counts of the commands of a run. No count is kept by a lane: its registers are needed for the commands.
+// Commands of one direction that a lane counts.
+struct counters {
+  uint64_t commands = 0, blocks = 0;
+  wb_nvme_interval now = {};  // of the interval that has begun
+};
+
+// Counts of a lane. The run's memory gets those of an interval when it is over.
 class ledger {
  public:
   WB_FN ledger(const wb_nvme_bench& p, uint64_t start) : p_(p), start_(start + p.ramp_ns) {}
 
   // Counts a command that began and ended at these times, unless it began before the measurement.
-  WB_FN void add(const command& c, uint64_t began, uint64_t ended) const {
+  WB_FN void add(const command& c, uint64_t began, uint64_t ended) {
     if (began < start_) return;
-    const uint32_t d = c.is_read ? 0 : 1;
-    order::add<order::relaxed>(p_.histogram + d * WB_NVME_BENCH_BUCKETS + bucket(ended - began), uint64_t{1});
-    if (p_.sizes) order::add<order::relaxed>(p_.totals + d, uint64_t{c.blocks});
-    if (p_.series) note(p_.series + d, c.blocks, ended - began, (ended - start_) / p_.interval_ns);
+    if (p_.series) turn_to((ended - start_) / p_.interval_ns);
+    if (c.is_read) {
+      add(read_, p_.histogram, c.blocks, ended - began);
+    } else {
+      add(write_, p_.histogram + WB_NVME_BENCH_BUCKETS, c.blocks, ended - began);
+    }
+  }
+
+  // Writes all that is counted. Called once, at the end of a run.
+  WB_FN void close() {
+    order::add<order::relaxed>(p_.totals, read_.commands);
+    order::add<order::relaxed>(p_.totals + 1, write_.commands);
+    order::add<order::relaxed>(p_.totals + 2, read_.blocks);
+    order::add<order::relaxed>(p_.totals + 3, write_.blocks);
+    if (p_.series) turn_to(~uint64_t{0});
   }
 
  private:
@@ -207,18 +226,39 @@ class ledger {
     return b < WB_NVME_BENCH_BUCKETS ? b : WB_NVME_BENCH_BUCKETS - 1;
   }
 
-  // Counts a command in its interval. The host reads the series while the run goes on, and never writes to it then: additions need to be
-  // atomic among the lanes only.
-  WB_FN void note(wb_nvme_interval* series, uint32_t blocks, uint64_t latency, uint64_t slot) const {
-    if (slot >= p_.intervals) return;
-    wb_nvme_interval* to = series + 2 * slot;
-    order::add<order::relaxed>(&to->blocks, uint64_t{blocks});
-    order::add<order::relaxed>(&to->latency_ns, latency);
-    order::add<order::relaxed>(&to->commands, uint64_t{1});
+  WB_FN void add(counters& t, uint64_t* histogram, uint32_t blocks, uint64_t latency) {
+    order::add<order::relaxed>(histogram + bucket(latency), uint64_t{1});
+    ++t.commands;
+    t.blocks += blocks;
+    if (!p_.series) return;
+    ++t.now.commands;
+    t.now.blocks += blocks;
+    t.now.latency_ns += latency;
+  }
+
+  // Begins another interval. The host reads the series while the run goes on, and never writes to it then: additions need to be atomic
+  // among the lanes only.
+  WB_FN void turn_to(uint64_t slot) {
+    if (slot == slot_) return;
+    if (slot_ < p_.intervals) {
+      flush(read_, p_.series + 2 * slot_);
+      flush(write_, p_.series + 2 * slot_ + 1);
+    }
+    slot_ = slot;
+  }
+
+  static WB_FN void flush(counters& t, wb_nvme_interval* to) {
+    if (t.now.commands != 0) {
+      order::add<order::relaxed>(&to->blocks, t.now.blocks);
+      order::add<order::relaxed>(&to->latency_ns, t.now.latency_ns);
+      order::add<order::relaxed>(&to->commands, t.now.commands);
+    }
+    t.now = wb_nvme_interval{};
   }
 
   const wb_nvme_bench& p_;
-  uint64_t start_;
+  uint64_t start_, slot_ = 0;
+  counters read_, write_;
 };
 
 }  // namespace nvme_bench

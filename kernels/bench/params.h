@@ -57,7 +57,7 @@ typedef struct wb_post_clock {
 #define WB_NVME_BENCH_SIZES 16u
 #define WB_NVME_BENCH_ZONES 65536u
 // Words of `totals`.
-#define WB_NVME_BENCH_TOTALS 4u
+#define WB_NVME_BENCH_TOTALS 6u
 // Fractions of a nanosecond in which the time between two commands is given.
 #define WB_NVME_BENCH_PACE_BITS 8u
 
@@ -84,7 +84,7 @@ typedef struct wb_nvme_interval {
 typedef struct wb_nvme_bench {
   WB_POINTER(uint64_t) buffers;         // `buffer_blocks` blocks for each lane and each of its commands in flight
   WB_POINTER(uint64_t) histogram;       // [2 * WB_NVME_BENCH_BUCKETS] of nanoseconds: reads, then writes
-  WB_POINTER(uint64_t) totals;          // blocks read, written, if commands have several sizes; wrong commands, 1 + the first block of one
+  WB_POINTER(uint64_t) totals;          // commands read, written; blocks read, written; wrong commands, 1 + the first block of one
   WB_POINTER(wb_nvme_zone) zones;       // [WB_NVME_BENCH_ZONES]; null: uniform addresses
   WB_POINTER(wb_nvme_size) sizes;       // [2 * WB_NVME_BENCH_SIZES]: reads, then writes; null: read_blocks and write_blocks
   WB_POINTER(wb_nvme_interval) series;  // [2 * intervals]: of each interval reads, then writes; null: none
@@ -112,8 +112,6 @@ typedef struct wb_nvme_bench {
   uint32_t map;           // random: each unit once, before one comes again
   uint32_t scatter;       // zones are of ranks, which are scattered over the units
   uint32_t run;           // random: commands one after another from each random place
-  uint32_t step;          // lanes, less whole passes over the units
-  uint32_t step_passes;   // these passes
   uint32_t verify;        // check the data of reads
   uint32_t padding;
 } wb_nvme_bench;
@@ -199,7 +197,7 @@ typedef struct wb_rdma_side {
 } wb_rdma_side;
 
 #ifdef __cplusplus
-static_assert(sizeof(wb_nvme_bench) == 216, "wb_nvme_bench");
+static_assert(sizeof(wb_nvme_bench) == 208, "wb_nvme_bench");
 static_assert(sizeof(wb_shmem_test) == 120, "wb_shmem_test");
 static_assert(sizeof(wb_rdma_side) == 152, "wb_rdma_side");
 #endif

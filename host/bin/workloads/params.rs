@@ -6,7 +6,7 @@ pub const NVME_BENCH_BITS: u32 = 5;
 pub const NVME_BENCH_BUCKETS: usize = 1152;
 pub const NVME_BENCH_SIZES: u32 = 16;
 pub const NVME_BENCH_ZONES: u32 = 65536;
-pub const NVME_BENCH_TOTALS: u32 = 4;
+pub const NVME_BENCH_TOTALS: u32 = 6;
 pub const NVME_BENCH_PACE_BITS: u32 = 8;
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable, Default)]
@@ -169,14 +169,12 @@ pub struct NvmeBench {
     pub map: u32,
     pub scatter: u32,
     pub run: u32,
-    pub step: u32,
-    pub step_passes: u32,
     pub verify: u32,
     pub padding: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of NvmeBench"][size_of::<NvmeBench>() - 216usize];
+    ["Size of NvmeBench"][size_of::<NvmeBench>() - 208usize];
     ["Alignment of NvmeBench"][align_of::<NvmeBench>() - 8usize];
     ["Offset of field: NvmeBench::buffers"][offset_of!(NvmeBench, buffers) - 0usize];
     ["Offset of field: NvmeBench::histogram"][offset_of!(NvmeBench, histogram) - 8usize];
@@ -208,10 +206,8 @@ const _: () = {
     ["Offset of field: NvmeBench::map"][offset_of!(NvmeBench, map) - 188usize];
     ["Offset of field: NvmeBench::scatter"][offset_of!(NvmeBench, scatter) - 192usize];
     ["Offset of field: NvmeBench::run"][offset_of!(NvmeBench, run) - 196usize];
-    ["Offset of field: NvmeBench::step"][offset_of!(NvmeBench, step) - 200usize];
-    ["Offset of field: NvmeBench::step_passes"][offset_of!(NvmeBench, step_passes) - 204usize];
-    ["Offset of field: NvmeBench::verify"][offset_of!(NvmeBench, verify) - 208usize];
-    ["Offset of field: NvmeBench::padding"][offset_of!(NvmeBench, padding) - 212usize];
+    ["Offset of field: NvmeBench::verify"][offset_of!(NvmeBench, verify) - 200usize];
+    ["Offset of field: NvmeBench::padding"][offset_of!(NvmeBench, padding) - 204usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable, Default)]

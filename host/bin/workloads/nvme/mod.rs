@@ -24,7 +24,6 @@ use rayon::prelude::*;
 use serde::Serialize;
 use series::SeriesMemory;
 use shape::Shape;
-use sizes::Sizes;
 use std::fmt;
 use std::time::{Duration, Instant};
 use steady::Steadiness;
@@ -286,7 +285,7 @@ impl<'a> NvmeBench<'a> {
         self.watch(&mut run, limit)?;
         let elapsed = self.finish(run, limit)?.saturating_sub(self.job.ramp);
         let totals = self.totals.get_slice::<u64>(0, TOTALS)?;
-        let (wrong, one) = (totals[2], totals[3]);
+        let (wrong, one) = (totals[4], totals[5]);
         if wrong > 0 {
             let offset = (one - 1) << self.volume.block_shift();
             return Err(MeasureError::Wrong(format!(
@@ -311,19 +310,13 @@ impl<'a> NvmeBench<'a> {
     ) -> Result<Direction, MeasureError> {
         let first = number * NVME_BENCH_BUCKETS * size_of::<u64>();
         let counts = self.histogram.get_slice::<u64>(first, NVME_BENCH_BUCKETS)?;
-        let histogram = Histogram::new(NVME_BENCH_BITS, counts);
-        let (commands, latency) = (histogram.samples(), histogram.latency(&self.job.percentiles));
+        let latency = Histogram::new(NVME_BENCH_BITS, counts).latency(&self.job.percentiles);
         let shift = self.volume.block_shift();
-        let bytes = match (&self.job.sizes, number) {
-            (Sizes::Fixed { read, .. }, 0) => commands * read,
-            (Sizes::Fixed { write, .. }, _) => commands * write,
-            (Sizes::Split { .. }, _) => totals[number] << shift,
-        };
         let time_series = match (&self.series, self.job.interval) {
             (Some(series), Some(_)) => Some(series.of(number, elapsed, shift)?),
             _ => None,
         };
-        let direction = Direction::new(name, commands, bytes, elapsed, latency);
+        let direction = Direction::new(name, totals[number], totals[2 + number] << shift, elapsed, latency);
         Ok(Direction { time_series, ..direction })
     }
 
@@ -344,9 +337,9 @@ impl<'a> NvmeBench<'a> {
     fn steadiness(&self) -> Result<Option<Steadiness>, MeasureError> {
         let (Some(steady), Some(series)) = (&self.job.steady_state, &self.series) else { return Ok(None) };
         let counts = series.read()?;
-        // The last interval may be incomplete.
+        // Lanes write an interval when their next command completes: the last two may be incomplete.
         let begun = counts.iter().rposition(|both| both.iter().any(|i| i.commands > 0)).map_or(0, |last| last + 1);
-        let whole = &counts[..begun.saturating_sub(1)];
+        let whole = &counts[..begun.saturating_sub(2)];
         Ok(steady.judge(whole, series.interval(), self.volume.block_shift()))
     }
 
@@ -392,8 +385,6 @@ impl<'a> NvmeBench<'a> {
             map: (!job.norandommap).into(),
             scatter: job.distribution.is_scattered().into(),
             run: job.run,
-            step: shape.lanes % self.units.count,
-            step_passes: shape.lanes / self.units.count,
             verify: job.verify.into(),
             padding: 0,
         }
