@@ -4,27 +4,7 @@ use super::program::*;
 use std::path::Path;
 
 /// A model that every machine keeps up with.
-const SLOW: &str = r#"
-name = "slow-drive"
-drive = "a drive of tests"
-sources = ["none"]
-assumed = []
-queues = { pairs = 16, entries = 256, transfer_bytes = 131072 }
-link = { gb_per_s = 1 }
-mixed = { read_percent = 70, iops = 7000 }
-units = { count = 16, stripe_bytes = 16384, read_us = 60, program_us = 200, program_bytes = 65536 }
-
-[read]
-latency_us = { p0 = 70, p50 = 80, p99 = 120, p99_9 = 150, p99_99 = 300 }
-iops = { 4096 = 10000 }
-gb_per_s = 0.1
-
-[write]
-latency_us = { p0 = 20, p50 = 25, p99 = 40, p99_9 = 60, p99_99 = 100 }
-iops = { 4096 = 5000 }
-gb_per_s = 0.05
-buffer = { bytes = 65536, protected = true }
-"#;
+const SLOW: &str = include_str!("../common/slow_drive.toml");
 
 /// Writes the model to a file, and returns the specification of a device that has it.
 fn device(folder: &Path) -> String {

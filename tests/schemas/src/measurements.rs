@@ -46,7 +46,7 @@ fn a_rate_that_becomes_steady_ends_a_measurement() {
 fn copies_of_a_device_are_described() {
     let whole = measured(&format!("{NVME} --rw randrw --replicate --device soft:mem:1M --device soft:mem:1M"));
     has(&whole, &["/path/redundancy/copies"]);
-    let modelled = measured(&format!("{NVME} --device soft:mem:1M,model=optane-p5800x"));
+    let modelled = measured(&format!("{NVME} --device soft:mem:1M,model=tests/common/slow_drive.toml"));
     has(&modelled, &["/path/models/0"]);
     let lost = "--replicate --device soft:mem:1M --device soft:mem:1M,disappear=after:30 --deadline 1s";
     has(&measured(&format!("{NVME} {lost}")), &["/path/redundancy/lost/0/reason"]);
