@@ -141,11 +141,11 @@ class choice {
 // Times at which a warp may make its next read and its next write.
 class pace {
  public:
-  WB_FN pace(const wb_nvme_bench& p, uint64_t start) : p_(p) {
+  WB_FN pace(const wb_nvme_bench& p, uint64_t start) : p_(p), start_(start) {
     // Warps begin one after another, within the time of one block of each.
     const uint64_t warps = (p.lanes + p.warp_lanes - 1) / p.warp_lanes;
-    read_due_ = (start << bits) + p.pace[0] / warps * warp::index();
-    write_due_ = (start << bits) + p.pace[1] / warps * warp::index();
+    read_due_ = p.pace[0] / warps * warp::index();
+    write_due_ = p.pace[1] / warps * warp::index();
   }
 
   // Returns true if any direction has a limit.
@@ -154,7 +154,8 @@ class pace {
   // Returns true if the time of the next command has come, and changes its direction if only the other one's has. All lanes of a warp call
   // this, and get the same result.
   WB_FN bool due(bool& is_read, uint64_t now) const {
-    const bool read = read_due_ <= now << bits && p_.read_percent > 0, write = write_due_ <= now << bits && p_.read_percent < 100;
+    const uint64_t time = since_start(now);
+    const bool read = read_due_ <= time && p_.read_percent > 0, write = write_due_ <= time && p_.read_percent < 100;
     const uint32_t seen = warp::shuffle(warp::full(), (read ? 1u : 0u) | (write ? 2u : 0u), 0);
     if (seen == 0) return false;
     if (seen != 3) is_read = seen == 1;
@@ -165,9 +166,9 @@ class pace {
   WB_FN void spend(bool is_read, uint32_t blocks, uint64_t now) {
     const uint64_t all = warp::sum(warp::full(), blocks);
     if (is_read) {
-      read_due_ = later(read_due_, p_.pace[0] * all, now);
+      read_due_ = later(read_due_, p_.pace[0] * all, since_start(now));
     } else {
-      write_due_ = later(write_due_, p_.pace[1] * all, now);
+      write_due_ = later(write_due_, p_.pace[1] * all, since_start(now));
     }
   }
 
@@ -176,13 +177,16 @@ class pace {
   // Time that a late warp may make up for: looks at the clock are not exact.
   static constexpr uint64_t slack = uint64_t{100000} << bits;
 
+  // Returns a time as those of the next commands are: from the start on, so that its fractions fit.
+  WB_FN uint64_t since_start(uint64_t now) const { return (now - start_) << bits; }
+
   static WB_FN uint64_t later(uint64_t due, uint64_t time, uint64_t now) {
-    const uint64_t least = (now << bits) > slack ? (now << bits) - slack : 0;
+    const uint64_t least = now > slack ? now - slack : 0;
     return (due > least ? due : least) + time;
   }
 
   const wb_nvme_bench& p_;
-  uint64_t read_due_, write_due_;
+  uint64_t start_, read_due_, write_due_;
 };
 
 // Commands of one direction that a lane counts.

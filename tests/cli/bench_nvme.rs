@@ -85,6 +85,23 @@ fn a_report_in_fio_s_shape_is_read_as_fio_s() {
 }
 
 #[test]
+fn times_beyond_all_bounds_are_refused_or_kept() {
+    let refused = |more: &[&str], told: &[&str]| {
+        let o = warpbell(&[&["bench", "nvme", "--engine", "cpu", "--size", "1M"], more].concat());
+        assert_eq!(o.status.code(), Some(1), "{more:?}");
+        mentions(&stderr(&o), told);
+    };
+    let steady = ["--runtime", "1s", "--steady-state", "iops:5%"];
+    refused(&[&steady[..], &["--steady-state-duration", "0.001us"]].concat(), &["are too short", "1µs"]);
+    refused(&[&steady[..], &["--time-series", "9999999999999999s"]].concat(), &["fewer than 4 intervals"]);
+    refused(&["--runtime", "0", "--time-series", "1ms"], &["needs a limit of time; give --runtime"]);
+    refused(&["--runtime", "1s", "--time-series", "0.1us"], &["are too short"]);
+    // A rate so low that a command takes longer than any run.
+    let text = run(&["--rate", "1", "--bs", "64k", "--iodepth", "4"]);
+    mentions(&text, &["read: IOPS="]);
+}
+
+#[test]
 fn lists_that_make_too_many_points_are_refused() {
     let many: Vec<String> = (1..=101).map(|n| n.to_string()).collect();
     let many = many.join(",");
@@ -176,6 +193,14 @@ fn another_program_is_measured_in_turn() {
     let pairs = json(&report)["results"][0]["beside"]["pairs"].as_array().unwrap().len();
     assert!(pairs >= 5, "{pairs} figures");
     mentions(&std::fs::read_to_string(&chart).unwrap(), &["<svg", "software device"]);
+    // A process that the command leaves behind holds nothing up, and figures are kept although there is nothing to compare.
+    let left = format!("sleep 60 2>/dev/null & cat {}", name(&other));
+    run(&["--beside", &left]);
+    let empty = folder.path().join("kept.json");
+    let trims = "echo '{\"fio version\":\"fio-3.33\",\"jobs\":[{\"jobname\":\"a\",\"trim\":{\"total_ios\":1,\"iops\":1.0,\"bw_bytes\":1}}]}'";
+    let o = warpbell(&[&JOB[..], &["--beside", trims, "--json", name(&empty)]].concat());
+    mentions(&stderr(&o), &["no row is in both"]);
+    assert!(json(&empty)["results"][0]["runs"][0]["read"]["commands"].as_u64().unwrap() > 0);
     for (command, told) in [("exit 3", "the command failed"), ("echo no", "is no report that is known")] {
         let o = warpbell(&[&JOB[..], &["--beside", command]].concat());
         mentions(&stderr(&o), &["--beside", command, told]);

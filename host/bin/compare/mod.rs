@@ -56,11 +56,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     if comparison.pairs.is_empty() {
         return Err(nothing_in_both(&a, &b));
     }
-    let notes = notes(&a, &b);
-    for (name, side) in [("A", &a), ("B", &b)] {
-        text.line(format_args!("# {name}  {side}"))?;
-    }
-    notes.iter().try_for_each(|note| text.line(format_args!("# {note}")))?;
+    let notes = heading(&a, &b, &text)?;
     table(&comparison.pairs, true).iter().try_for_each(|line| text.line(format_args!("{line}")))?;
     for (name, only) in [("A", &comparison.only_a), ("B", &comparison.only_b)] {
         only.iter().try_for_each(|row| text.line(format_args!("# only in {name}: {row}")))?;
@@ -94,11 +90,7 @@ pub fn in_turn(a: Source, b: Source, text: &Text) -> Result<Value, Failure> {
     if comparison.pairs.is_empty() {
         return Err(nothing_in_both(&a, &b));
     }
-    let notes = notes(&a, &b);
-    for (name, side) in [("A", &a), ("B", &b)] {
-        text.line(format_args!("# {name}  {side}"))?;
-    }
-    notes.iter().try_for_each(|note| text.line(format_args!("# {note}")))?;
+    let notes = heading(&a, &b, text)?;
     let lines = table(&comparison.pairs, false);
     lines.iter().try_for_each(|line| text.line(format_args!("{line}")))?;
     let side = |side: &Side| json!({ "tool": side.tool, "subject": side.subject, "device": side.device });
@@ -205,6 +197,16 @@ fn nothing_in_both(a: &Side, b: &Side) -> Failure {
         rows(a),
         rows(b)
     ))
+}
+
+/// Prints what is compared, and returns the notes about it.
+fn heading(a: &Side, b: &Side, text: &Text) -> Result<Vec<String>, Failure> {
+    for (name, side) in [("A", a), ("B", b)] {
+        text.line(format_args!("# {name}  {side}"))?;
+    }
+    let notes = notes(a, b);
+    notes.iter().try_for_each(|note| text.line(format_args!("# {note}")))?;
+    Ok(notes)
 }
 
 /// Returns what makes a comparison weaker than it looks.

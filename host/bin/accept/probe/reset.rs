@@ -29,7 +29,7 @@ pub fn run(args: &DeviceProbeArgs, interrupt: &Interrupt) -> Result<Value, Failu
     let (volume, controller) = volume(args, &engine, COMMAND)?;
     let touched = args.size.0.min(volume.bytes());
     let mixed = NvmeJob::new(Pattern::Randrw, Sizes::all(COMMAND.0), touched);
-    let job = |runtime| NvmeJob { iodepth: 32, runtime, verify: true, ..mixed.clone() };
+    let job = |runtime| NvmeJob { iodepth: 32, runtime: Some(runtime), verify: true, ..mixed.clone() };
     let load = NvmeBench::new(&volume, job(LOAD))?;
     load.fill(|_, _| {})?;
     let (under_load, reset) = std::thread::scope(|s| {

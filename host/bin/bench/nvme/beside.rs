@@ -3,7 +3,7 @@
 use crate::output::Failure;
 use crate::reports::{self, Source};
 use crate::workloads::error::MeasureError;
-use std::io::Read;
+use std::io::{Read, Seek};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -33,26 +33,22 @@ impl<'a> Beside<'a> {
     /// told to stop.
     pub fn turn(&mut self) -> Result<(), Failure> {
         let about = |e: String| Failure::about(format_args!("--beside `{}`", self.command), e);
-        // The program's own group: a signal for this one is passed on as the end of all processes that the shell started.
+        // A file, not a pipe: what the command leaves running may hold its end for ever.
+        let mut output = tempfile::tempfile()?;
+        // A group of its own, so that a signal for this program reaches every process of the command.
         let mut child = Command::new("sh")
             .args(["-c", self.command])
             .stdin(Stdio::null())
-            .stdout(Stdio::piped())
+            .stdout(output.try_clone()?)
             .process_group(0)
             .spawn()
             .map_err(|e| about(format!("sh: {e}")))?;
-        let output = child.stdout.take();
-        let text = std::thread::scope(|scope| {
-            let reader = std::thread::Builder::new().spawn_scoped(scope, || {
-                let mut bytes = Vec::new();
-                output.map_or(Ok(0), |mut output| output.read_to_end(&mut bytes)).map(|_| bytes)
-            })?;
-            let status = self.wait(&mut child);
-            let bytes = reader.join().map_err(|_| std::io::Error::other("the reader of its output panicked"))??;
-            Ok::<_, std::io::Error>((status, String::from_utf8_lossy(&bytes).into_owned()))
-        });
-        let (status, text) = text.map_err(|e| about(e.to_string()))?;
-        if !status?.success() {
+        let status = self.wait(&mut child)?;
+        let mut bytes = Vec::new();
+        output.rewind()?;
+        output.read_to_end(&mut bytes)?;
+        let text = String::from_utf8_lossy(&bytes);
+        if !status.success() {
             let last = text.lines().last().unwrap_or_default();
             return Err(about(format!("the command failed; the last line of its output: `{last}`")));
         }

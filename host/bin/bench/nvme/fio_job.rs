@@ -10,11 +10,7 @@ use crate::workloads::nvme::distribution::Distribution;
 use crate::workloads::nvme::sizes::{Sizes, Split};
 use crate::workloads::nvme::steady::{Criterion, SteadyState};
 use crate::workloads::nvme::{NvmeJob, Pattern, Rates};
-use std::time::Duration;
 use warpbell::units::grouped;
-
-/// Runtime of a job that ends when its work is done.
-const NO_END: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Returns the job for a device of `device_bytes` bytes with blocks of `block_bytes`.
 ///
@@ -54,7 +50,7 @@ pub fn of(fio: &FioJob, device_bytes: u64, block_bytes: u64) -> Result<NvmeJob, 
     job.norandommap = fio.norandommap;
     job.distribution = distribution(&fio.distribution)?;
     job.io_bytes = (!fio.time_based).then(|| amount(fio, &job));
-    job.runtime = fio.runtime.unwrap_or(NO_END);
+    job.runtime = fio.runtime;
     job.ramp = fio.ramp_time;
     job.rate = rates(fio, &job);
     job.steady_state = fio.steady_state.map(|s| SteadyState {

@@ -10,7 +10,7 @@ use warpbell::engine::Engine;
 
 /// Returns the document: a job for each row, with the figures of its middle run.
 ///
-/// What fio alone knows is left out (times of the processor, submission latency, distributions of depths), so that no
+/// Leaves out what fio alone knows (times of the processor, submission latency, distributions of depths), so that no
 /// reader takes a zero for a measurement.
 pub fn document(rows: &[Row], engine: &Engine, path: &PathReport) -> Value {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -54,7 +54,9 @@ fn options(job: &NvmeJob) -> Map<String, Value> {
     set("numjobs", job.numjobs.to_string());
     set("size", job.size_bytes.to_string());
     set("offset", job.offset_bytes.to_string());
-    set("runtime", format!("{}ms", job.runtime.as_millis()));
+    if let Some(runtime) = job.runtime {
+        set("runtime", format!("{}ms", runtime.as_millis()));
+    }
     if let Some(bytes) = job.io_bytes {
         set("io_size", bytes.to_string());
     }

@@ -44,7 +44,7 @@ pub fn run(args: &NvmeArgs, path: &Path, interrupt: &Interrupt) -> Result<(), Fa
     let mut session = Session { interrupt, runs: args.runs, filled: None, beside: None };
     let (started, mut rows, mut taken) = (Instant::now(), Vec::new(), None);
     for fio in jobs {
-        wait_until(started + fio.startdelay, &engine)?;
+        wait(fio.startdelay.saturating_sub(started.elapsed()), &engine)?;
         interrupt.doing("opening the device");
         let volume = open(args, fio, &engine)?;
         interrupt.doing("measuring");
@@ -98,12 +98,14 @@ fn about(fio: &FioJob, e: String) -> Failure {
     Failure::about(format_args!("{}: {}", fio.place, fio.name), e)
 }
 
-fn wait_until(start: Instant, engine: &Engine) -> Result<(), Failure> {
-    while let Some(rest) = start.checked_duration_since(Instant::now()).filter(|rest| !rest.is_zero()) {
+/// Waits for a time, unless the engine is told to stop.
+fn wait(time: Duration, engine: &Engine) -> Result<(), Failure> {
+    let begun = Instant::now();
+    while begun.elapsed() < time {
         if engine.is_cancelled() {
             return Err(MeasureError::Stopped.into());
         }
-        std::thread::sleep(rest.min(LOOK));
+        std::thread::sleep(LOOK.min(time));
     }
     Ok(())
 }

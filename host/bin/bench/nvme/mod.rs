@@ -161,14 +161,18 @@ pub fn run(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         row.cufile = figures;
     }
     let config = json!({ "runs": args.runs, "swept": sweep.swept() });
+    let mut failure = failure.flatten();
     if let Some(beside) = session.beside.take() {
         let report = Report::new(&config, &engine, Some(taken.clone()), &rows);
         let own = reports::of_document("bench nvme", &output::document("bench nvme", &report)?)?;
-        let compared = compare::in_turn(own, beside.finish()?, &text)?;
-        rows.iter_mut().for_each(|row| row.beside = Some(compared.clone()));
+        match beside.finish().and_then(|other| compare::in_turn(own, other, &text)) {
+            Ok(compared) => rows.iter_mut().for_each(|row| row.beside = Some(compared.clone())),
+            // The figures that were measured are written all the same.
+            Err(e) => failure = Some(e),
+        }
     }
     write(args, &engine, taken, config, rows)?;
-    failure.flatten().map_or(Ok(()), Err)
+    failure.map_or(Ok(()), Err)
 }
 
 /// Writes the rows as the options ask.
@@ -177,15 +181,17 @@ fn write(args: &NvmeArgs, engine: &Engine, path: PathReport, config: Value, rows
         output::write_rows(&Rows::of(rows.iter().flat_map(Row::lines))?, to)?;
     }
     let report = Report::new(config, engine, Some(path.clone()), &rows);
+    match (&args.output.report.json, args.output_format) {
+        (None, _) => {}
+        (Some(to), ReportFormat::FioJson) => output::write_document(&fio_json::document(&rows, engine, &path), to)?,
+        (Some(to), ReportFormat::Warpbell) => output::write_json("bench nvme", &report, to)?,
+    }
+    // Last: figures that make no chart are in the files all the same.
     if let Some(to) = &args.chart {
         let name = "bench nvme".to_owned();
         chart::write(to, &[(name, output::document("bench nvme", &report)?)], ChartKind::Auto)?;
     }
-    match (&args.output.report.json, args.output_format) {
-        (None, _) => Ok(()),
-        (Some(to), ReportFormat::FioJson) => output::write_document(&fio_json::document(&rows, engine, &path), to),
-        (Some(to), ReportFormat::Warpbell) => output::write_json("bench nvme", &report, to),
-    }
+    Ok(())
 }
 
 /// Measurements of one run of the program.

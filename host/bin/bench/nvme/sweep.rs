@@ -9,13 +9,10 @@ use crate::workloads::nvme::distribution::Distribution;
 use crate::workloads::nvme::sizes::Sizes;
 use crate::workloads::nvme::steady::SteadyState;
 use crate::workloads::nvme::{NvmeJob, Pattern, Rates};
-use std::time::Duration;
 use warpbell::units::{Bytes, BytesOrShare, decimal_rate, si, three_digits};
 
 /// Maximum number of points.
 const MOST_POINTS: usize = 10_000;
-/// Time limit of a measurement that ends when its work is done.
-const NO_END: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Value of one option at one point.
 #[derive(Clone, Debug)]
@@ -217,12 +214,9 @@ fn job(args: &NvmeArgs, point: &[&Value], device_bytes: u64) -> NvmeJob {
         Some(BytesOrShare::Bytes(bytes)) => bytes.0,
         None => rest,
     };
-    match args.runtime.0 {
-        Some(runtime) => job.runtime = runtime,
-        None => {
-            job.runtime = NO_END;
-            job.io_bytes = job.io_bytes.or(Some(job.pass_bytes()));
-        }
+    job.runtime = args.runtime.0;
+    if job.runtime.is_none() {
+        job.io_bytes = job.io_bytes.or(Some(job.pass_bytes()));
     }
     job.ramp = args.ramp_time.unwrap_or_default();
     // Other programs draw their addresses independently.

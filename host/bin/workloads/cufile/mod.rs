@@ -14,7 +14,7 @@ pub use api::{Api, Buffer, Registered, Shape};
 pub use error::CufileError;
 pub use library::{Cufile, Facts, Session};
 
-use super::error::MeasureError;
+use super::error::{MeasureError, refuse};
 use super::fio::Direction;
 use super::histogram::{Histogram, PERCENTILES};
 use super::nvme::{NvmeJob, NvmeRun};
@@ -70,6 +70,9 @@ pub struct CufileRow {
 /// [`MeasureError::Cufile`] if a call fails, [`MeasureError::Wrong`] if a command read wrong data,
 /// [`MeasureError::Stopped`] if the engine was told to stop.
 pub fn measure(session: &Session, engine: &Engine, of: &CufileJob<'_>, api: Api) -> Result<CufileRow, MeasureError> {
+    let Some(runtime) = of.job.runtime else {
+        return refuse!("cuFile is measured for a time; give --runtime, as in 5s");
+    };
     let shape = Shape::of(api, of.job.in_flight(), of.threads, session.properties.max_batch);
     let writes = of.job.writes();
     let file = Registered::open(session, of.path, writes, of.direct)?;
@@ -87,6 +90,7 @@ pub fn measure(session: &Session, engine: &Engine, of: &CufileJob<'_>, api: Api)
         shape,
         rounds,
         job: &of.job,
+        runtime,
         geometry: Geometry { command_bytes: bytes, block_bytes: of.block_bytes },
     };
     let counts = stages::run(&settings)?;

@@ -24,6 +24,8 @@ pub struct Settings<'a> {
     /// Rounds that a thread's part of the buffer holds.
     pub rounds: usize,
     pub job: &'a NvmeJob,
+    /// Duration of the measurement.
+    pub runtime: Duration,
     pub geometry: Geometry,
 }
 
@@ -180,7 +182,7 @@ pub fn run(settings: &Settings<'_>) -> Result<Counts, MeasureError> {
 
 /// Runs the stages until the time is over. Returns the time of the rounds.
 fn stages(settings: &Settings<'_>, gate: &Gate, records: &[Mutex<Record>]) -> Result<Duration, MeasureError> {
-    let (threads, engine, runtime) = (records.len(), settings.engine, settings.job.runtime);
+    let (threads, engine, runtime) = (records.len(), settings.engine, settings.runtime);
     let mut elapsed = Duration::ZERO;
     loop {
         let stage = |stage| -> Result<(), MeasureError> {

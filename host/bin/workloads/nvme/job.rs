@@ -82,9 +82,9 @@ pub struct NvmeJob {
     /// Limit of the bytes that the commands move in all; `None` for as many as the time allows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub io_bytes: Option<u64>,
-    /// Duration of the measurement.
-    #[serde(rename = "runtime_ns", serialize_with = "as_nanoseconds")]
-    pub runtime: Duration,
+    /// Duration of the measurement; `None` until all bytes are moved.
+    #[serde(rename = "runtime_ns", serialize_with = "as_nanoseconds_if", skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<Duration>,
     /// Time before the measurement, in which commands are made and not counted.
     #[serde(rename = "ramp_ns", serialize_with = "as_nanoseconds", skip_serializing_if = "Duration::is_zero")]
     pub ramp: Duration,
@@ -129,7 +129,7 @@ impl NvmeJob {
             offset_bytes: 0,
             size_bytes,
             io_bytes: None,
-            runtime: Duration::from_secs(5),
+            runtime: Some(Duration::from_secs(5)),
             ramp: Duration::ZERO,
             skip_bytes: 0,
             run: 1,
@@ -193,7 +193,7 @@ impl NvmeJob {
         add(self.offset_bytes > 0, "offset", Bytes(self.offset_bytes).to_string());
         add(true, "size", Bytes(self.size_bytes).to_string());
         add(self.io_bytes.is_some(), "io-size", Bytes(self.io_bytes.unwrap_or(0)).to_string());
-        add(true, "runtime", format!("{:?}", self.runtime));
+        add(self.runtime.is_some(), "runtime", format!("{:?}", self.runtime.unwrap_or_default()));
         add(!self.ramp.is_zero(), "ramp-time", format!("{:?}", self.ramp));
         add(self.skip_bytes > 0, "skip", Bytes(self.skip_bytes).to_string());
         add(self.run > 1, "run", self.run.to_string());

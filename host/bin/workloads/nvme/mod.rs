@@ -54,8 +54,8 @@ const MANY: &str = "wb_nvme_bench_many";
 const FILL_PART: u64 = 8 << 20;
 /// Bytes that kernels write between two reports, where the host has no queue.
 const KERNEL_PART: u64 = 64 << 20;
-/// Time limit of one part of a fill, longer than any slow device needs.
-const FILL_LIMIT: Duration = Duration::from_secs(24 * 3600);
+/// Time limit of one part of a fill, and of a job without a runtime, longer than any slow device needs.
+const WORK_LIMIT: Duration = Duration::from_secs(24 * 3600);
 /// Time after the runtime for the last commands to complete.
 const GRACE: Duration = Duration::from_secs(30);
 
@@ -262,7 +262,7 @@ impl<'a> NvmeBench<'a> {
             advance(first * each, units * each);
             let end = units.min(first + part);
             let parameters = Parameters { read_blocks: 1, first, units: end, ..self.parameters() };
-            self.finish(self.launch("wb_nvme_bench_fill", parameters)?, FILL_LIMIT)?;
+            self.finish(self.launch("wb_nvme_bench_fill", parameters)?, WORK_LIMIT)?;
             first = end;
         }
         advance(units * each, units * each);
@@ -281,7 +281,10 @@ impl<'a> NvmeBench<'a> {
         self.series.iter().try_for_each(SeriesMemory::clear)?;
         let kernel = if self.shape.per_lane == 1 { ONE } else { MANY };
         let mut run = self.launch(kernel, self.parameters())?;
-        let limit = self.job.ramp + self.job.runtime + GRACE;
+        let limit = match self.job.runtime {
+            Some(runtime) => self.job.ramp.saturating_add(runtime).saturating_add(GRACE),
+            None => WORK_LIMIT,
+        };
         self.watch(&mut run, limit)?;
         let elapsed = self.finish(run, limit)?.saturating_sub(self.job.ramp);
         let totals = self.totals.get_slice::<u64>(0, TOTALS)?;
@@ -351,7 +354,9 @@ impl<'a> NvmeBench<'a> {
         let pace = |rate: Option<u64>| {
             // Each warp has an equal part of the rate.
             let ns = rate.map_or(0.0, |rate| self.volume.block_bytes() as f64 * 1e9 * f64::from(warps) / rate as f64);
-            (ns * f64::from(1u32 << NVME_BENCH_PACE_BITS)) as u64
+            // The commands of one turn of a warp have a time that 64 bits count: half a year at most.
+            let most = (1u64 << 62) / (u64::from(shape.warp_lanes) * u64::from(blocks(job.most_bytes())).max(1));
+            ((ns * f64::from(1u32 << NVME_BENCH_PACE_BITS)) as u64).min(most)
         };
         let address = |region: &Option<Region>| region.as_ref().map_or(0, Region::address);
         Parameters {
@@ -369,7 +374,7 @@ impl<'a> NvmeBench<'a> {
             commands: job.io_bytes.map_or(u64::MAX, |bytes| (bytes as f64 / job.mean_bytes()).ceil() as u64),
             seed: job.seed,
             ramp_ns: nanoseconds(job.ramp),
-            runtime_ns: nanoseconds(job.ramp).saturating_add(nanoseconds(job.runtime)),
+            runtime_ns: job.runtime.map_or(u64::MAX, |runtime| nanoseconds(job.ramp.saturating_add(runtime))),
             interval_ns: self.series.as_ref().map_or(0, |series| nanoseconds(series.interval())),
             pace: [pace(job.rate.read), pace(job.rate.write)],
             first: 0,

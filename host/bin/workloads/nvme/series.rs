@@ -8,6 +8,8 @@ use std::time::Duration;
 use warpbell::engine::Engine;
 use warpbell::memory::{MemoryError, Place, Region};
 
+/// Minimum length of an interval.
+const LEAST: Duration = Duration::from_micros(1);
 /// Maximum number of intervals of a run.
 const MOST: u64 = 1 << 20;
 
@@ -22,9 +24,18 @@ impl SeriesMemory {
     /// Allocates memory for a run of `runtime`.
     ///
     /// # Errors
-    /// [`MeasureError::Refused`] for more than 2^20 intervals, [`MeasureError::Memory`] if the allocation fails.
-    pub fn new(engine: &Engine, runtime: Duration, interval: Duration) -> Result<Self, MeasureError> {
-        let wanted = nanoseconds(runtime).div_ceil(nanoseconds(interval).max(1));
+    /// [`MeasureError::Refused`] for a run without a limit of time, intervals below a microsecond, or more than 2^20 of
+    /// them; [`MeasureError::Memory`] if the allocation fails.
+    pub fn new(engine: &Engine, runtime: Option<Duration>, interval: Duration) -> Result<Self, MeasureError> {
+        let Some(runtime) = runtime else {
+            return refuse!("a time series or a steady state needs a limit of time; give --runtime, as in 60s");
+        };
+        if interval < LEAST {
+            return refuse!(
+                "intervals of {interval:?} are too short; give at least {LEAST:?} to --time-series, and ten times that to --steady-state-duration"
+            );
+        }
+        let wanted = nanoseconds(runtime).div_ceil(nanoseconds(interval));
         if wanted > MOST {
             return refuse!(
                 "--time-series {interval:?} is {wanted} intervals of a run of {runtime:?}; give a longer one, for at most {MOST}"

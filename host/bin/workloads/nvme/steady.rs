@@ -67,8 +67,9 @@ impl SteadyState {
     /// [`MeasureError::Refused`] if the window has too few of them.
     pub fn interval(&self, series: Option<Duration>) -> Result<Duration, MeasureError> {
         let Some(interval) = series else { return Ok(self.window / SAMPLES) };
-        if self.window < interval * LEAST {
-            let (window, least) = (self.window, interval * LEAST);
+        let least = interval.saturating_mul(LEAST);
+        if self.window < least {
+            let window = self.window;
             return refuse!(
                 "--steady-state-duration {window:?} has fewer than {LEAST} intervals of --time-series {interval:?}; give {least:?} or more"
             );

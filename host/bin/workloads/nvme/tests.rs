@@ -69,7 +69,7 @@ fn job(command_bytes: u64, read_percent: u32) -> NvmeJob {
         _ => Pattern::Randrw,
     };
     let plain = NvmeJob::new(rw, Sizes::all(command_bytes), 1 << 20);
-    NvmeJob { read_percent, iodepth: 8, runtime: Duration::from_millis(50), verify: true, seed: 7, ..plain }
+    NvmeJob { read_percent, iodepth: 8, runtime: Some(Duration::from_millis(50)), verify: true, seed: 7, ..plain }
 }
 
 fn volume() -> Volume {
@@ -168,7 +168,7 @@ fn patterned(volume: &Volume) -> Vec<u64> {
 /// A job that ends when its work is done.
 fn amount(rw: Pattern, sizes: Sizes, io_bytes: u64) -> NvmeJob {
     let whole = NvmeJob::new(rw, sizes, 1 << 20);
-    NvmeJob { io_bytes: Some(io_bytes), runtime: Duration::from_secs(600), verify: true, iodepth: 8, ..whole }
+    NvmeJob { io_bytes: Some(io_bytes), runtime: None, verify: true, iodepth: 8, ..whole }
 }
 
 fn commands(run: &NvmeRun) -> (u64, u64) {
@@ -260,7 +260,7 @@ fn rates_are_not_exceeded() {
     let volume = volume();
     for (iodepth, rate) in [(1, "1M"), (8, "1M/2M"), (300, "4M")] {
         let rate: Rates = rate.parse().unwrap();
-        let runtime = Duration::from_millis(300);
+        let runtime = Some(Duration::from_millis(300));
         let limited =
             NvmeJob { rate, runtime, iodepth, verify: false, ..amount(Pattern::Randrw, Sizes::all(4096), u64::MAX) };
         let bench = NvmeBench::new(&volume, limited).unwrap();
@@ -313,8 +313,11 @@ fn a_steady_rate_ends_the_measurement() {
     let volume = volume();
     let steady = |limit: &str| SteadyState { criterion: limit.parse().unwrap(), window: Duration::from_millis(40) };
     let of = |limit: &str, runtime| {
-        let job =
-            NvmeJob { steady_state: Some(steady(limit)), runtime: Duration::from_millis(runtime), ..job(4096, 100) };
+        let job = NvmeJob {
+            steady_state: Some(steady(limit)),
+            runtime: Some(Duration::from_millis(runtime)),
+            ..job(4096, 100)
+        };
         let bench = NvmeBench::new(&volume, job).unwrap();
         bench.fill(|_, _| {}).unwrap();
         bench.run().unwrap()
