@@ -127,6 +127,8 @@ WB_FN uint32_t take(const ring_ref& r, wb_capsules* c, warp::mask_t mask, uint64
         order::store<order::release, order::system>(&static_cast<mlx5::qp_record*>(c->record)->receive,
                                                     mlx5::receive_record(taken + slots));
       }
+      // The receives are posted. A completed command's slot may be sent again at once, and its response needs one.
+      warp::sync(mask);
       const bool mine = rank < k, done = mine && complete(r, x.ticket, x.field);
       if (mine && !done) x.fault = fault_of(WB_CAPSULES_REPEATED, x.ticket & 0xffffu, 0);
       completed += warp::popcount(warp::ballot(mask, done));
