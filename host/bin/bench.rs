@@ -60,8 +60,10 @@ fn queue(args: &QueueArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     text.line(format_args!("{}", queue::HEAD))?;
     let _stop = interrupt.stops(&engine);
     let mut rows = Vec::new();
-    for count in counts {
-        let suited = QueueSetting::suited(&engine, count, args.depth);
+    let sms: Vec<Option<u32>> =
+        if args.sms.is_empty() { vec![None] } else { args.sms.iter().copied().map(Some).collect() };
+    for (count, sms) in counts.iter().flat_map(|count| sms.iter().map(|sms| (*count, *sms))) {
+        let suited = QueueSetting::suited(&engine, count, args.depth, sms)?;
         let setting = QueueSetting {
             submitters: args.submitters.unwrap_or(suited.submitters),
             commands_each: args.commands.unwrap_or(suited.commands_each),
@@ -69,6 +71,9 @@ fn queue(args: &QueueArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         };
         let row = queue::measure(&engine, setting, args.measure.runs)?;
         text.line(format_args!("{row}"))?;
+        if let (Some(_), Some(gpu)) = (sms, &row.gpu) {
+            text.line(format_args!("#{gpu}"))?;
+        }
         if row.setting.submitters == 1 {
             text.line(format_args!(
                 "# one at a time: {:.2} us for a command (median)",

@@ -126,6 +126,11 @@ impl GpuEngine {
         Ok(self.launcher.occupancy(function, threads)?)
     }
 
+    #[cfg(feature = "internals")]
+    pub(super) fn registers(&self, kernel: &str) -> Result<u32, EngineError> {
+        Ok(self.function(kernel)?.registers)
+    }
+
     /// # Safety
     /// As [`Engine::launch`](super::Engine::launch).
     pub(super) unsafe fn launch(&self, kernel: &str, grid: Grid, mut args: super::Args) -> Result<GpuRun, EngineError> {

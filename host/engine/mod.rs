@@ -243,6 +243,18 @@ impl Engine {
         }
     }
 
+    /// Returns the registers that a thread of this kernel has on the GPU; 0 on the CPU engine.
+    ///
+    /// # Errors
+    /// [`EngineError::NoKernel`] if no image has such a kernel.
+    #[cfg(feature = "internals")]
+    pub fn registers(&self, kernel: &str) -> Result<u32, EngineError> {
+        match &self.0.backend {
+            Backend::Cpu(c) => c.occupancy(kernel).map(|_| 0),
+            Backend::Gpu(g) => g.registers(kernel),
+        }
+    }
+
     /// Returns the properties of this engine.
     pub fn info(&self) -> EngineInfo {
         let (warp_width, gpu, kernels) = match &self.0.backend {

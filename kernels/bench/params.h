@@ -48,6 +48,24 @@ typedef struct wb_post_clock {
   uint64_t failed;
 } wb_post_clock;
 
+// --- occupy.cu -------------------------------------------------------------------------------------------------------
+
+// Blocks on a multiprocessor. Two of 1,024 threads are all that most have; one would be half.
+#define WB_OCCUPY_BLOCKS 2u
+#define WB_OCCUPY_PROCESSORS 1024u  // numbers of multiprocessors are below
+
+typedef struct wb_occupy {
+  WB_POINTER(uint32_t) blocks_of;  // [WB_OCCUPY_PROCESSORS]: blocks that have come to each; 0 at first
+  WB_POINTER(uint32_t) rank_of;    // [WB_OCCUPY_PROCESSORS]: place of each in the order in which the first blocks came
+  WB_POINTER(uint32_t) counts;     // multiprocessors and blocks that have come, blocks that stay
+  WB_POINTER(uint64_t) rate;       // rounds in 1,000 seconds of all blocks that stayed
+  WB_POINTER(uint32_t) ready;      // in host memory: 1 when all that stay compute
+  WB_POINTER(uint32_t) stop;       // in host memory: not 0 ends the kernel
+  uint64_t limit_ns;               // it ends by itself after this time
+  uint32_t left;                   // multiprocessors that are left to others
+  uint32_t padding;
+} wb_occupy;
+
 // --- nvme.cu ---------------------------------------------------------------------------------------------------------
 
 #define WB_NVME_BENCH_PER_LANE 64u

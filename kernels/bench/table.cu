@@ -3,6 +3,8 @@
 #include <warpbell/order.cuh>
 #include <warpbell/warp.cuh>
 
+#include "compute.cuh"
+
 namespace table_bench {
 
 using namespace warpbell;
@@ -28,18 +30,6 @@ template <class I> WB_FN void check(const I* indices, uint64_t n, uint32_t words
   }
 }
 
-// Computes for a time that is proportional to `rounds`, and touches no memory.
-WB_FN float compute(uint64_t rounds) {
-  float a = static_cast<float>(warp::thread_index()), b = a + 1.0f, c = a + 2.0f, d = a + 3.0f;
-  for (uint64_t i = 0; i < rounds; ++i) {
-    a = a * 0.5f + 1.0f;
-    b = b * 0.5f + 2.0f;
-    c = c * 0.5f + 3.0f;
-    d = d * 0.5f + 4.0f;
-  }
-  return a + b + c + d;
-}
-
 }  // namespace table_bench
 
 // Checks a batch whose indices have 32 bits.
@@ -58,8 +48,8 @@ WB_EXPORT(wb_table_bench_check_u64)
 
 // Stands for the kernel of a model beside which a batch is gathered.
 WB_KERNEL void wb_table_bench_compute(WB_PARAM uint64_t rounds, float* sum) {
-  // All four end near 2, 4, 6 and 8, so nothing is written; the compiler does not know that.
-  const float s = table_bench::compute(rounds);
+  const float s = warpbell::bench::compute(rounds);
+  // Never the case.
   if (s < 0.0f) *sum = s;
 }
 WB_EXPORT(wb_table_bench_compute)

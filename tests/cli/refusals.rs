@@ -309,3 +309,12 @@ fn a_device_whose_name_is_not_utf_8_is_used() {
     assert_eq!(o.status.code(), Some(2));
     mentions(&stderr(&o), &["a\u{fffd}.img"]);
 }
+
+#[test]
+fn multiprocessors_are_those_of_a_gpu() {
+    for command in ["nvme", "queue", "shmem put_bw"] {
+        let command = format!("bench {command} --engine cpu --sms 2,4");
+        let o = warpbell(&command.split(' ').collect::<Vec<_>>());
+        mentions(&stderr(&o), &["--sms 2", "multiprocessors of a GPU", "--threads"]);
+    }
+}

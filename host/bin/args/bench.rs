@@ -62,6 +62,10 @@ pub struct QueueArgs {
     /// Threads that submit, in whole blocks; one takes the way of a single read [default: by the number of queue pairs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 22))]
     pub submitters: Option<u32>,
+    /// Multiprocessors of the GPU to use, the controller's included; a kernel that computes occupies the others, and the
+    /// report says how much of it is left; several with commas [default: all]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub sms: Vec<u32>,
     /// Commands per submitting thread
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub commands: Option<u32>,
@@ -256,6 +260,10 @@ pub struct ShmemArgs {
     /// Bandwidth and rates: every PE sends to the next one at the same time, instead of PE 0 to PE 1
     #[arg(long, visible_alias = "bidir")]
     pub bidirectional: bool,
+    /// Multiprocessors of each PE's GPU to use; a kernel that computes occupies the others, and the report says how much
+    /// of it is left; several with commas [default: all]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub sms: Vec<u32>,
     /// Also measure plain loads and stores, side by side
     #[arg(long)]
     pub raw: bool,

@@ -45,6 +45,10 @@ pub struct NvmeArgs {
     /// depth 32
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
     pub numjobs: Vec<u32>,
+    /// Multiprocessors of the GPU to use; a kernel that computes occupies the others, and the report says how much of it
+    /// is left [default: all]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub sms: Vec<u32>,
     /// Duration of the measurement; 0 to end when --io-size (or once --size) is done
     #[arg(long, value_name = "TIME", default_value = "5s")]
     pub runtime: Runtime,

@@ -41,7 +41,8 @@ pub fn run(args: &ShmemArgs, interrupt: &Interrupt) -> Result<(), Failure> {
 }
 
 fn settings(args: &ShmemArgs) -> Vec<Setting> {
-    let of = |test, step| Setting {
+    let of = |test, step, sms| Setting {
+        sms,
         scope: args.scope,
         min_bytes: args.min_size.map(|b| b.0),
         max_bytes: args.max_size.map(|b| b.0),
@@ -58,12 +59,13 @@ fn settings(args: &ShmemArgs) -> Vec<Setting> {
         runs: args.measure.runs,
         ..Setting::new(test)
     };
-    match args.test {
-        ShmemTest::One(test) => vec![of(test, STEP)],
+    let with = |sms| match args.test {
+        ShmemTest::One(test) => vec![of(test, STEP, sms)],
         ShmemTest::All => {
-            Test::ALL.iter().map(|test| of(*test, STEP_OF_ALL).without_what_does_not_apply(*test)).collect()
+            Test::ALL.iter().map(|test| of(*test, STEP_OF_ALL, sms).without_what_does_not_apply(*test)).collect()
         }
-    }
+    };
+    if args.sms.is_empty() { with(None) } else { args.sms.iter().flat_map(|sms| with(Some(*sms))).collect() }
 }
 
 /// Measures on one PE, and prints on PE 0.
@@ -97,6 +99,9 @@ fn measure(
             }
             let row = bench.measure(bytes)?;
             line(format_args!("{row}"))?;
+            if let (Some(_), Some(gpu)) = (row.sms, &row.gpu) {
+                line(format_args!("#{gpu}"))?;
+            }
             rows.push(row);
         }
     }

@@ -14,7 +14,7 @@ const MOST_ROWS: usize = 24;
 /// Longest name of such a row.
 const LONGEST_ROW: usize = 32;
 /// Labels that can be an axis. Of labels that have equally many values, the first is one.
-const AXES: [&str; 8] = ["iodepth", "bytes", "depth", "blocks", "queues", "submitters", "threads", "lanes"];
+const AXES: [&str; 9] = ["iodepth", "sms", "bytes", "depth", "blocks", "queues", "submitters", "threads", "lanes"];
 
 /// Figures of a report that have the same labels.
 struct Row<'a> {
@@ -240,6 +240,7 @@ fn title(axis: &str, inputs: &[Input]) -> String {
     let commands = || inputs.iter().map(|input| input.source.command.as_str());
     match axis {
         "iodepth" => "Queue depth".to_owned(),
+        "sms" => "Multiprocessors".to_owned(),
         "bytes" if commands().all(|command| ["bench nvme", "fio"].contains(&command)) => "Block size".to_owned(),
         "bytes" if commands().all(|command| command == "bench rdma") => "Message size".to_owned(),
         "bytes" => "Size".to_owned(),

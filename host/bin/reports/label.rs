@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 /// Keys of labels, in the order in which a row names them.
-const KEYS: [&str; 20] = [
+const KEYS: [&str; 21] = [
     "test",
     "rw",
     "direction",
@@ -20,6 +20,7 @@ const KEYS: [&str; 20] = [
     "threads",
     "lanes",
     "submitters",
+    "sms",
     "collapsed",
     "inline",
     "inlined",
@@ -97,6 +98,7 @@ impl Label {
             ("bytes" | "queues" | "blocks" | "threads" | "lanes" | "submitters", LabelValue::Number(n)) => {
                 format!("{n} {key}")
             }
+            ("sms", LabelValue::Number(n)) => format!("{n} SMs"),
             (_, LabelValue::Text(text)) => format!("{key} {text}"),
             (_, LabelValue::Number(n)) => format!("{key} {n}"),
         }

@@ -8,6 +8,7 @@ pub mod gather;
 pub mod graph;
 pub mod histogram;
 pub mod mapping;
+pub mod multiprocessors;
 pub mod nvme;
 #[allow(dead_code, reason = "generated: the host does not use all of it")]
 mod params;

@@ -2,6 +2,7 @@
 //! completes every command at once. The figures are those of software only.
 
 use super::error::{MeasureError, refuse};
+use super::multiprocessors::{self, Compute, GpuCost};
 use super::params::{QueueServiced as Serviced, QueueSubmitted as Submitted};
 use super::report::Spread;
 use bytemuck::Zeroable;
@@ -13,6 +14,9 @@ use warpbell::engine::{Engine, Grid, abi};
 use warpbell::memory::{MemoryError, Place, Region};
 use warpbell::units::{grouped, three_digits};
 
+const CONTROLLER: &str = "wb_bench_ideal_controller";
+const SUBMIT: &str = "wb_bench_queue";
+const SUBMIT_ALONE: &str = "wb_bench_queue_alone";
 /// Size of a submission queue entry in bytes (NVMe Base 2.1, 4.1.1).
 const SQE: usize = 64;
 /// Size of a completion queue entry in bytes (NVMe Base 2.1, 4.2.1).
@@ -37,16 +41,43 @@ pub struct QueueSetting {
     pub submitters: u32,
     /// Commands per thread.
     pub commands_each: u32,
+    /// Multiprocessors of a GPU that the kernels are kept to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sms: Option<u32>,
 }
 
 impl QueueSetting {
-    /// Returns parameters that suit `engine`: enough threads to keep the queues half full, and enough commands for
-    /// tenths of a second.
-    pub fn suited(engine: &Engine, queues: u32, depth: u32) -> Self {
-        let gpu = engine.is_gpu();
-        let (submitters, commands_each) =
-            if gpu { (queues.saturating_mul(512).clamp(1024, 1 << 16), 2048) } else { (queues * 2, 10_000) };
-        Self { queues, depth, submitters, commands_each }
+    /// Returns parameters that suit `engine`: enough threads to keep the queues half full, as many as `sms`
+    /// multiprocessors hold, and enough commands for tenths of a second.
+    ///
+    /// # Errors
+    /// [`MeasureError::Refused`] if they hold none beside the controller. [`MeasureError::Engine`] if the query of a
+    /// kernel's occupancy fails.
+    pub fn suited(engine: &Engine, queues: u32, depth: u32, sms: Option<u32>) -> Result<Self, MeasureError> {
+        if !engine.is_gpu() {
+            multiprocessors::checked(engine, sms)?;
+            return Ok(Self { queues, depth, submitters: queues * 2, commands_each: 10_000, sms });
+        }
+        let submitters = queues.saturating_mul(512).clamp(1024, 1 << 16);
+        let submitters = match sms {
+            Some(_) => submitters.min(most_submitters(engine, queues, sms)?),
+            None => submitters,
+        };
+        Ok(Self { queues, depth, submitters, commands_each: 2048, sms })
+    }
+}
+
+/// Returns the number of submitting threads that run at once beside the controller of so many queues.
+fn most_submitters(engine: &Engine, queues: u32, sms: Option<u32>) -> Result<u32, MeasureError> {
+    let all = multiprocessors::checked(engine, sms)?.unwrap_or(1);
+    let controller = blocks_of(queues, CONTROLLER_WARPS, 32);
+    let taken = controller.blocks.div_ceil(engine.occupancy(CONTROLLER, controller.threads)?.max(1));
+    match all.checked_sub(taken) {
+        None | Some(0) => refuse!(
+            "--sms {all}: the controller of {queues} queues takes {taken}; give {} or more, or fewer --queues",
+            taken + 1
+        ),
+        Some(left) => Ok(left * engine.occupancy(SUBMIT, SUBMITTERS_PER_BLOCK)?.max(1) * SUBMITTERS_PER_BLOCK),
     }
 }
 
@@ -60,6 +91,9 @@ pub struct QueueRow {
     pub commands_per_s: Spread,
     /// Commands per doorbell write, in the last run.
     pub commands_per_doorbell: f64,
+    /// Share of a GPU that the submitters held, in the last run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuCost>,
 }
 
 /// Head of the table: two lines that begin with `#`.
@@ -181,6 +215,15 @@ pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<Queu
             "{submitters} threads with {each} commands each are too many: give fewer --submitters or --commands"
         );
     }
+    if let Some(sms) = setting.sms {
+        let most = most_submitters(engine, setting.queues, setting.sms)?;
+        if submitters > most {
+            return refuse!(
+                "--sms {sms}: {submitters} threads do not run at once there; give {most} --submitters or fewer"
+            );
+        }
+    }
+    let compute = setting.sms.map(|_| Compute::measure(engine)).transpose()?;
     let queues = Queues::new(engine, setting.queues, setting.depth)?;
     let warps = submitters.div_ceil(width) as usize;
     let serviced = engine.allocate(Place::Device, setting.queues as usize * size_of::<Serviced>())?;
@@ -190,6 +233,8 @@ pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<Queu
 
     let mut rates = Vec::new();
     let mut per_doorbell = 0.0;
+    let mut left = None;
+    let grid = blocks_of(warps as u32, SUBMITTERS_PER_BLOCK / 32, width);
     // One run more than requested: the first is a warm-up and does not count.
     for turn in 0..=runs {
         queues.reset(|_, queue| queue)?;
@@ -198,30 +243,33 @@ pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<Queu
         submitted.fill(0, submitted.len(), 0)?;
         stop.set(0, 0u32)?;
         let limit_ns = LIMIT.as_nanos() as u64;
-        // SAFETY: the arguments are this kernel's parameters; the memory that they refer to lives until the run has
-        // ended.
-        let controller = unsafe {
-            engine.launch(
-                "wb_bench_ideal_controller",
-                blocks_of(setting.queues, CONTROLLER_WARPS, width),
-                args!(&queues.queues, setting.queues, &stop, limit_ns, &serviced, &progress),
-            )
-        }?;
-        // The launch's error is returned only after the controller's kernel was told to stop.
-        let (table, control, each) = (&queues.queues, engine.control_address(), setting.commands_each);
-        let grid = blocks_of(warps as u32, SUBMITTERS_PER_BLOCK / 32, width);
-        // SAFETY: the arguments are this kernel's parameters; the memory that they refer to lives until the run has
-        // ended.
-        let submitters = unsafe {
-            match alone {
-                true => engine.launch("wb_bench_queue_alone", grid, args!(table, control, each, &submitted)),
-                false => engine.launch("wb_bench_queue", grid, args!(table, setting.queues, control, each, &submitted)),
-            }
+        let measured = || -> Result<Duration, MeasureError> {
+            // SAFETY: the arguments are this kernel's parameters; the memory that they refer to lives until the run has
+            // ended.
+            let controller = unsafe {
+                engine.launch(
+                    CONTROLLER,
+                    blocks_of(setting.queues, CONTROLLER_WARPS, width),
+                    args!(&queues.queues, setting.queues, &stop, limit_ns, &serviced, &progress),
+                )
+            }?;
+            // The launch's error is returned only after the controller's kernel was told to stop.
+            let (table, control, each) = (&queues.queues, engine.control_address(), setting.commands_each);
+            // SAFETY: the arguments are this kernel's parameters; the memory that they refer to lives until the run has
+            // ended.
+            let submitters = unsafe {
+                match alone {
+                    true => engine.launch(SUBMIT_ALONE, grid, args!(table, control, each, &submitted)),
+                    false => engine.launch(SUBMIT, grid, args!(table, setting.queues, control, each, &submitted)),
+                }
+            };
+            let ended = submitters.map(|run| run.finish_within(LIMIT));
+            stop.set(0, 1u32)?;
+            controller.finish_within(LIMIT)?;
+            Ok(ended??.elapsed)
         };
-        let ended = submitters.map(|run| run.finish_within(LIMIT));
-        stop.set(0, 1u32)?;
-        controller.finish_within(LIMIT)?;
-        let elapsed = ended??.elapsed;
+        let elapsed;
+        (elapsed, left) = Compute::beside(compute, engine, setting.sms, measured)?;
 
         let total = check(&setting, commands, &serviced, &submitted, warps)?;
         per_doorbell = commands as f64 / total.doorbells.max(1) as f64;
@@ -230,7 +278,9 @@ pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<Queu
         }
     }
     let commands_per_s = Spread::of(rates).unwrap_or(Spread { min: 0.0, median: 0.0, max: 0.0 });
-    Ok(QueueRow { setting, commands_per_s, commands_per_doorbell: per_doorbell })
+    let gpu = GpuCost::of(engine, if alone { SUBMIT_ALONE } else { SUBMIT }, grid, setting.sms)?;
+    let gpu = gpu.map(|gpu| GpuCost { compute_left: left, ..gpu });
+    Ok(QueueRow { setting, commands_per_s, commands_per_doorbell: per_doorbell, gpu })
 }
 
 /// Returns a grid of `warps` warps. On the CPU engine a block is one warp.

@@ -27,13 +27,14 @@ enum Value {
     Offset(BytesOrShare),
     Size(BytesOrShare),
     IoSize(Bytes),
+    Sms(u32),
 }
 
 impl Value {
     fn text(&self) -> String {
         match self {
             Self::Rw(v) => v.to_string(),
-            Self::Mix(v) | Self::Iodepth(v) | Self::Numjobs(v) => v.to_string(),
+            Self::Mix(v) | Self::Iodepth(v) | Self::Numjobs(v) | Self::Sms(v) => v.to_string(),
             Self::Bytes(v) | Self::IoSize(v) => v.to_string(),
             Self::Rate(v) => v.to_string(),
             Self::Distribution(v) => v.to_string(),
@@ -79,6 +80,7 @@ impl Sweep {
             dimension("bs", bs, Value::Bytes),
             dimension("numjobs", &args.numjobs, Value::Numjobs),
             dimension("iodepth", &args.iodepth, Value::Iodepth),
+            dimension("sms", &args.sms, Value::Sms),
         ];
         let writes = mixes.into_iter().any(|percent| percent < 100);
         Self { dimensions: all.into_iter().filter(|d| !d.values.is_empty()).collect(), writes, most_bytes }
@@ -129,20 +131,24 @@ impl Sweep {
     pub fn head(&self) -> String {
         let columns: String = self.columns().map(|(name, width)| format!("{name:<width$}")).collect();
         let (side, iops, bandwidth, mean) = ("", "IOPS", "bandwidth", "mean us");
-        format!("# {columns}{side:<6}{iops:>7}{bandwidth:>10}{mean:>8}{:>7}{:>7}{:>7}", "p50", "p99", "p99.9")
+        let left = if self.columns().any(|(name, _)| name == "sms") { "  compute" } else { "" };
+        format!("# {columns}{side:<6}{iops:>7}{bandwidth:>10}{mean:>8}{:>7}{:>7}{:>7}{left}", "p50", "p99", "p99.9")
     }
 
     /// Returns the table's lines of one point: one for each direction.
     pub fn lines(&self, row: &Row) -> Vec<String> {
         let labels: String = self.columns().map(|(name, width)| format!("{:<width$}", label(name, &row.job))).collect();
         let median = row.median();
+        // The share of a computing kernel that is left.
+        let left =
+            median.gpu.and_then(|gpu| gpu.compute_left).map_or_else(String::new, |l| format!("{:>7.1} %", l * 100.0));
         let line = |d: &Direction| {
             let l = d.latency.as_ref();
             let us = |ns: Option<f64>| ns.map_or_else(|| "-".to_owned(), |ns| three_digits(ns / 1e3));
             let percentile =
                 |p: f64| us(l.and_then(|l| l.percentiles_ns.iter().find(|(of, _)| *of == p)).map(|(_, ns)| *ns as f64));
             format!(
-                "  {labels}{:<6}{:>7}{:>10}{:>8}{:>7}{:>7}{:>7}",
+                "  {labels}{:<6}{:>7}{:>10}{:>8}{:>7}{:>7}{:>7}{left}",
                 d.direction,
                 si(d.iops),
                 decimal_rate(d.bytes_per_s),
@@ -179,6 +185,7 @@ fn label(option: &str, job: &NvmeJob) -> String {
         "io-size" => job.io_bytes.map_or_else(String::new, |b| Bytes(b).to_string()),
         "bs" => Bytes(job.most_bytes()).to_string(),
         "numjobs" => job.numjobs.to_string(),
+        "sms" => job.sms.map_or_else(String::new, |n| n.to_string()),
         _ => job.iodepth.to_string(),
     }
 }
@@ -199,6 +206,7 @@ fn job(args: &NvmeArgs, point: &[&Value], device_bytes: u64) -> NvmeJob {
             Value::Offset(b) => offset = Some(*b),
             Value::Size(b) => size = Some(*b),
             Value::IoSize(b) => job.io_bytes = Some(b.0),
+            Value::Sms(n) => job.sms = Some(*n),
         }
     }
     job.read_percent = job.rw.read_percent(mix);

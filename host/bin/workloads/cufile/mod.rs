@@ -109,6 +109,7 @@ fn of_counts(job: &NvmeJob, counts: &Counts) -> NvmeRun {
         write: job.writes().then(|| direction("write", 1)),
         verified: job.verify && job.reads(),
         steadiness: None,
+        gpu: None,
     }
 }
 

@@ -111,6 +111,9 @@ pub struct NvmeJob {
     /// Percentiles of the latency that are reported.
     #[serde(skip)]
     pub percentiles: Vec<f64>,
+    /// Multiprocessors of a GPU that the kernel is kept to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sms: Option<u32>,
     /// True to check the data that is read, and to write data that a later check expects.
     pub verify: bool,
     /// Seed of the random addresses.
@@ -138,6 +141,7 @@ impl NvmeJob {
             rate: Rates::default(),
             interval: None,
             steady_state: None,
+            sms: None,
             percentiles: PERCENTILES.to_vec(),
             verify: false,
             seed: 1,

@@ -15,6 +15,7 @@ use super::cufile::pattern::Geometry;
 use super::error::{MeasureError, refuse};
 use super::fio::Direction;
 use super::histogram::Histogram;
+use super::multiprocessors::{self, Compute, GpuCost};
 use super::params::{
     NVME_BENCH_BITS, NVME_BENCH_BUCKETS, NVME_BENCH_PACE_BITS, NVME_BENCH_TOTALS, NvmeBench as Parameters, NvmeSize,
     NvmeZone,
@@ -73,6 +74,9 @@ pub struct NvmeRun {
     /// Steadiness of the rate, if the job has a criterion.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steadiness: Option<Steadiness>,
+    /// Share of the GPU that the kernel held of the GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuCost>,
 }
 
 impl NvmeRun {
@@ -90,7 +94,8 @@ impl fmt::Display for NvmeRun {
             }
             write!(f, "{d}")?;
         }
-        self.steadiness.iter().try_for_each(|s| write!(f, "\n  {s}"))
+        self.steadiness.iter().try_for_each(|s| write!(f, "\n  {s}"))?;
+        self.gpu.iter().try_for_each(|gpu| write!(f, "\n{gpu}"))
     }
 }
 
@@ -141,6 +146,8 @@ pub struct NvmeBench<'a> {
     sizes: Option<Region>,
     series: Option<SeriesMemory>,
     stop: Region,
+    /// Rate of a computing kernel, where the job is kept to some multiprocessors.
+    compute: Option<Compute>,
 }
 
 /// Copies a table for kernels, if there is one.
@@ -170,8 +177,8 @@ impl<'a> NvmeBench<'a> {
             let blocks = engine.occupancy(kernel, BLOCK_WARPS * info.warp_width)?;
             Ok((blocks * BLOCK_WARPS).clamp(1, PROCESSOR_WARPS))
         };
-        let most_warps = match &info.gpu {
-            Some(gpu) => gpu.processors * resident(ONE)?.min(resident(MANY)?),
+        let most_warps = match multiprocessors::checked(engine, job.sms)? {
+            Some(sms) => sms * resident(ONE)?.min(resident(MANY)?),
             None => u32::try_from(info.threads).unwrap_or(u32::MAX),
         };
         let shape = Shape::new(job.in_flight(), most_warps, info.warp_width);
@@ -191,6 +198,7 @@ impl<'a> NvmeBench<'a> {
             sizes: table::<NvmeSize>(engine, job.sizes.tables(volume.block_shift()))?,
             series: interval.map(|interval| SeriesMemory::new(engine, job.runtime, interval)).transpose()?,
             stop: engine.allocate(Place::Host, size_of::<u32>())?,
+            compute: job.sms.map(|_| Compute::measure(engine)).transpose()?,
             job,
         })
     }
@@ -280,13 +288,19 @@ impl<'a> NvmeBench<'a> {
         self.stop.set(0, 0u32)?;
         self.series.iter().try_for_each(SeriesMemory::clear)?;
         let kernel = if self.shape.per_lane == 1 { ONE } else { MANY };
-        let mut run = self.launch(kernel, self.parameters())?;
         let limit = match self.job.runtime {
             Some(runtime) => self.job.ramp.saturating_add(runtime).saturating_add(GRACE),
             None => WORK_LIMIT,
         };
-        self.watch(&mut run, limit)?;
-        let elapsed = self.finish(run, limit)?.saturating_sub(self.job.ramp);
+        let measured = || -> Result<Duration, MeasureError> {
+            let mut run = self.launch(kernel, self.parameters())?;
+            self.watch(&mut run, limit)?;
+            self.finish(run, limit)
+        };
+        let engine = self.volume.engine();
+        let (elapsed, compute_left) = Compute::beside(self.compute, engine, self.job.sms, measured)?;
+        let elapsed = elapsed.saturating_sub(self.job.ramp);
+        let gpu = GpuCost::of(engine, kernel, self.grid(), self.job.sms)?;
         let totals = self.totals.get_slice::<u64>(0, TOTALS)?;
         let (wrong, one) = (totals[4], totals[5]);
         if wrong > 0 {
@@ -300,6 +314,7 @@ impl<'a> NvmeBench<'a> {
             write: self.job.writes().then(|| self.direction("write", 1, &totals, elapsed)).transpose()?,
             verified: self.job.verify && self.job.reads(),
             steadiness: self.steadiness()?,
+            gpu: gpu.map(|gpu| GpuCost { compute_left, ..gpu }),
         })
     }
 
@@ -395,11 +410,14 @@ impl<'a> NvmeBench<'a> {
         }
     }
 
-    fn launch(&self, kernel: &str, parameters: Parameters) -> Result<Run, MeasureError> {
-        let engine: &Engine = self.volume.engine();
-        let width = engine.info().warp_width;
+    fn grid(&self) -> Grid {
+        let engine = self.volume.engine();
         let each = if engine.is_gpu() { BLOCK_WARPS.min(self.shape.warps) } else { 1 };
-        let grid = Grid { blocks: self.shape.warps.div_ceil(each), threads: each * width };
+        Grid { blocks: self.shape.warps.div_ceil(each), threads: each * engine.info().warp_width }
+    }
+
+    fn launch(&self, kernel: &str, parameters: Parameters) -> Result<Run, MeasureError> {
+        let (engine, grid) = (self.volume.engine(), self.grid());
         // SAFETY: the arguments are this kernel's parameters; the memory that they refer to lives until the run has
         // ended.
         Ok(unsafe { engine.launch(kernel, grid, Args::new().with(self.volume).with(parameters)) }?)

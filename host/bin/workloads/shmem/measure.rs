@@ -5,6 +5,7 @@ use super::row::{Figures, Percentiles, Row};
 use super::setting::{GUARD, Setting, Shape, Spans};
 use super::test::{Family, Test};
 use crate::workloads::error::{MeasureError, refuse};
+use crate::workloads::multiprocessors::{Compute, GpuCost};
 use crate::workloads::params::{BlockClock, GateWords, ShmemTest as Parameters};
 use crate::workloads::report::Spread;
 use bytemuck::{Pod, Zeroable};
@@ -44,6 +45,10 @@ pub struct ShmemBench<'a> {
     sharing: usize,
     /// Start value of the counters that are never reset.
     turn: u64,
+    /// Rate of a computing kernel, where the kernels are kept to some multiprocessors.
+    compute: Option<Compute>,
+    /// Share of it that the last timed part left.
+    compute_left: Option<f64>,
     /// Number of timed parts so far. Each part has its own data pattern.
     part: u64,
 }
@@ -92,6 +97,8 @@ impl<'a> ShmemBench<'a> {
             gate: engine.allocate(Place::Device, size_of::<GateWords>())?,
             sharing,
             turn: 0,
+            compute: setting.sms.map(|_| Compute::measure(engine)).transpose()?,
+            compute_left: None,
             part: 0,
             setting,
         };
@@ -127,9 +134,12 @@ impl<'a> ShmemBench<'a> {
     pub fn measure(&mut self, bytes: u64) -> Result<Row, MeasureError> {
         let shape = self.shape(bytes)?;
         let library = self.figures(&shape, false)?;
+        let (engine, sms) = (self.world.engine(), self.setting.sms);
+        let gpu = GpuCost::of(engine, &kernel(&self.setting, bytes, false), shape.grid(), sms)?;
+        let gpu = gpu.map(|gpu| GpuCost { compute_left: self.compute_left, ..gpu });
         let raw = if self.setting.raw { Some(self.figures(&shape, true)?) } else { None };
         let operations = self.operations(&shape);
-        Ok(Row { test: self.setting.test, shape, operations, library, raw })
+        Ok(Row { test: self.setting.test, shape, operations, library, raw, sms, gpu })
     }
 
     /// Returns the number of operations in one timed part of one PE.
@@ -222,9 +232,14 @@ impl<'a> ShmemBench<'a> {
             };
             let args = args!(self.world, parameters);
             let kernel = kernel(&self.setting, shape.bytes, raw);
-            // SAFETY: the arguments are this kernel's parameters; the memory that they refer to lives until the run has
-            // ended.
-            unsafe { self.world.engine().launch(&kernel, shape.grid(), args) }?.finish_within(LIMIT)?;
+            let engine = self.world.engine();
+            let measured = || -> Result<(), MeasureError> {
+                // SAFETY: the arguments are this kernel's parameters; the memory that they refer to lives until the run
+                // has ended.
+                unsafe { engine.launch(&kernel, shape.grid(), args) }?.finish_within(LIMIT)?;
+                Ok(())
+            };
+            ((), self.compute_left) = Compute::beside(self.compute, engine, self.setting.sms, measured)?;
         }
         self.turn += u64::from(shape.warmup) + u64::from(shape.iterations);
         Ok(self.world.barrier_host()?)

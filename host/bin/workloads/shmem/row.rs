@@ -2,6 +2,7 @@
 
 use super::setting::{Setting, Shape};
 use super::test::{Family, Test};
+use crate::workloads::multiprocessors::GpuCost;
 use crate::workloads::report::Spread;
 use serde::Serialize;
 use std::fmt;
@@ -23,6 +24,12 @@ pub struct Row {
     /// Figures with plain loads and stores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub raw: Option<Figures>,
+    /// Multiprocessors that the kernels were kept to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sms: Option<u32>,
+    /// Share of PE 0's GPU that the library's kernel held, in the last run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuCost>,
 }
 
 /// Figures over several runs.

@@ -2,6 +2,7 @@
 
 use super::test::{AtomicOp, Datatype, Family, Scope, Test};
 use crate::workloads::error::{MeasureError, refuse};
+use crate::workloads::multiprocessors;
 use serde::Serialize;
 use warpbell::engine::abi::CHANNELS;
 use warpbell::engine::{Engine, Grid};
@@ -27,6 +28,9 @@ pub struct Setting {
     pub blocks: Option<u32>,
     /// Threads per block.
     pub threads: Option<u32>,
+    /// Multiprocessors of each GPU that the kernels are kept to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sms: Option<u32>,
     /// Operation of `atomic_rate`.
     pub op: AtomicOp,
     /// Type of single elements, or of the elements of a reduction; `None` measures all types of a rate.
@@ -174,6 +178,7 @@ impl Setting {
             warmup: None,
             blocks: None,
             threads: None,
+            sms: None,
             op: AtomicOp::Inc,
             datatype: None,
             window_bytes: None,
@@ -368,19 +373,22 @@ impl Setting {
                 self.test
             );
         }
-        let gpu = engine.info().gpu;
+        let processors = multiprocessors::checked(engine, self.sms)?;
+        if let (Some(sms), 2..) = (self.sms, sharing) {
+            return refuse!("--sms {sms}: {sharing} PEs share a GPU; give each one of its own, or leave --sms out");
+        }
         let width = engine.info().warp_width;
         let threads = self.threads.unwrap_or_else(|| match (family, scope) {
-            _ if gpu.is_none() => s.threads * width,
+            _ if processors.is_none() => s.threads * width,
             (Family::Rate, _) => RATE_THREADS,
             (Family::Barrier, Scope::Block) => BARRIER_THREADS,
             (Family::Collective, Scope::Block) => COLLECTIVE_THREADS,
             (Family::Bandwidth, _) | (_, Scope::Block) => s.threads,
             _ => width,
         });
-        let blocks = match &gpu {
+        let blocks = match processors {
             None => self.blocks.unwrap_or(s.blocks),
-            Some(gpu) => {
+            Some(processors) => {
                 let resident = engine.occupancy(kernel, threads)?;
                 if resident == 0 {
                     return refuse!(
@@ -388,7 +396,7 @@ impl Setting {
                         self.test
                     );
                 }
-                let most = (resident * gpu.processors / sharing as u32).max(1);
+                let most = (resident * processors / sharing as u32).max(1);
                 let blocks = self.blocks.unwrap_or(match family {
                     Family::Bandwidth => s.blocks.min(most),
                     Family::Rate => most,
@@ -397,8 +405,9 @@ impl Setting {
                 });
                 if blocks > most {
                     let shared = if sharing > 1 { format!(" for each of {sharing} PEs") } else { String::new() };
+                    let who = self.sms.map_or_else(|| "the GPU".to_owned(), |sms| format!("--sms {sms}"));
                     return refuse!(
-                        "{blocks} blocks of {threads} threads cannot run concurrently, as the test requires: the GPU holds {most}{shared}; give fewer (-c)"
+                        "{blocks} blocks of {threads} threads cannot run concurrently, as the test requires: {who} holds {most}{shared}; give fewer (-c)"
                     );
                 }
                 blocks
