@@ -8,6 +8,7 @@ mod post;
 mod rdma;
 mod shmem;
 mod stream;
+mod sweep;
 
 use crate::args::{ArrayArgs, BenchCommand, QueueArgs};
 use crate::interrupt::Interrupt;

@@ -100,10 +100,10 @@ pub fn run(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     // A memory device is filled first, so that reads find data. Other devices are opened read-only unless a job writes.
     let writes = sweep.writes() || args.verify;
     let comparison = match args.compare {
-        Some(Compared::Cufile) if sweep.is_swept() => {
-            return Err(Failure::Usage("--compare measures one point; give one value for each option".to_owned()));
+        Some(Compared::Cufile) => {
+            sweep.lists().is_one_point_for("--compare")?;
+            Some(Comparison::prepare(args, device_bytes(args, CPU_DEVICE), writes)?)
         }
-        Some(Compared::Cufile) => Some(Comparison::prepare(args, device_bytes(args, CPU_DEVICE), writes)?),
         None => None,
     };
     let engine = engine::open(&args.engine)?;
@@ -115,10 +115,11 @@ pub fn run(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     interrupt.doing("measuring");
     device::announce(&volume, "", false, &Text::commented(&text))?;
     let beside = match &args.beside {
-        Some(_) if sweep.is_swept() => {
-            return Err(Failure::Usage("--beside measures one point; give one value for each option".to_owned()));
+        Some(command) => {
+            sweep.lists().is_one_point_for("--beside")?;
+            Some(Beside::new(command, &engine))
         }
-        command => command.as_deref().map(|command| Beside::new(command, &engine)),
+        None => None,
     };
     let mut session = Session { interrupt, runs: args.runs, filled: None, beside };
     let mut rows = Vec::new();
@@ -127,21 +128,21 @@ pub fn run(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         warn_of_depth(bench.in_flight());
         if rows.is_empty() {
             let mut settings = bench.job().settings();
-            settings.retain(|(name, _)| !sweep.swept().contains(name));
+            settings.retain(|(name, _)| !sweep.lists().swept().contains(name));
             text.line(format_args!("{}", head_of("# ", &settings, bench.in_flight())))?;
-            if sweep.is_swept() {
+            if sweep.lists().is_swept() {
                 text.line(format_args!("{}", sweep.head()))?;
             }
         }
         let row = session.measure(&bench)?;
-        if sweep.is_swept() {
+        if sweep.lists().is_swept() {
             sweep.lines(&row).iter().try_for_each(|line| text.line(format_args!("{line}")))?;
         } else {
             describe(&row, &text)?;
         }
         rows.push(row);
     }
-    if sweep.is_swept() && args.verify {
+    if sweep.lists().is_swept() && args.verify {
         text.line(format_args!("# verified: every block that was read has the data that was written"))?;
     }
     let taken = device::path_after(&volume)?;
@@ -160,7 +161,7 @@ pub fn run(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     if let (Some(row), figures @ Some(_)) = (rows.first_mut(), figures) {
         row.cufile = figures;
     }
-    let config = json!({ "runs": args.runs, "swept": sweep.swept() });
+    let config = json!({ "runs": args.runs, "swept": sweep.lists().swept() });
     let mut failure = failure.flatten();
     if let Some(beside) = session.beside.take() {
         let report = Report::new(&config, &engine, Some(taken.clone()), &rows);

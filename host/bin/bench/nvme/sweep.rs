@@ -2,6 +2,7 @@
 
 use super::Row;
 use crate::args::NvmeArgs;
+use crate::bench::sweep::{Dimension, Lists, latency_cells, latency_head};
 use crate::output::Failure;
 use crate::workloads::fio::Direction;
 use crate::workloads::histogram::PERCENTILES;
@@ -9,14 +10,15 @@ use crate::workloads::nvme::distribution::Distribution;
 use crate::workloads::nvme::sizes::Sizes;
 use crate::workloads::nvme::steady::SteadyState;
 use crate::workloads::nvme::{NvmeJob, Pattern, Rates};
-use warpbell::units::{Bytes, BytesOrShare, decimal_rate, si, three_digits};
+use std::fmt;
+use warpbell::units::{Bytes, BytesOrShare, decimal_rate, si};
 
-/// Maximum number of points.
-const MOST_POINTS: usize = 10_000;
+/// Characters of a column of latencies.
+const LATENCY: usize = 7;
 
 /// Value of one option at one point.
 #[derive(Clone, Debug)]
-enum Value {
+pub enum Value {
     Rw(Pattern),
     Mix(u32),
     Bytes(Bytes),
@@ -30,34 +32,24 @@ enum Value {
     Sms(u32),
 }
 
-impl Value {
-    fn text(&self) -> String {
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Rw(v) => v.to_string(),
-            Self::Mix(v) | Self::Iodepth(v) | Self::Numjobs(v) | Self::Sms(v) => v.to_string(),
-            Self::Bytes(v) | Self::IoSize(v) => v.to_string(),
-            Self::Rate(v) => v.to_string(),
-            Self::Distribution(v) => v.to_string(),
-            Self::Offset(v) | Self::Size(v) => v.to_string(),
+            Self::Rw(v) => v.fmt(f),
+            Self::Mix(v) | Self::Iodepth(v) | Self::Numjobs(v) | Self::Sms(v) => v.fmt(f),
+            Self::Bytes(v) | Self::IoSize(v) => v.fmt(f),
+            Self::Rate(v) => v.fmt(f),
+            Self::Distribution(v) => v.fmt(f),
+            Self::Offset(v) | Self::Size(v) => v.fmt(f),
         }
     }
 }
 
-/// An option with its values.
-struct Dimension {
-    name: &'static str,
-    values: Vec<Value>,
-}
-
-/// All options that take lists. The last one changes first.
+/// All options that take lists.
 pub struct Sweep {
-    dimensions: Vec<Dimension>,
+    lists: Lists<Value>,
     writes: bool,
     most_bytes: u64,
-}
-
-fn dimension<T: Clone>(name: &'static str, list: &[T], value: impl Fn(T) -> Value) -> Dimension {
-    Dimension { name, values: list.iter().cloned().map(value).collect() }
 }
 
 impl Sweep {
@@ -70,20 +62,20 @@ impl Sweep {
         };
         let bs = if args.bssplit.is_some() { &[][..] } else { &args.bs };
         let all = vec![
-            dimension("rw", &args.rw, Value::Rw),
-            dimension("rwmixread", &args.rwmixread, Value::Mix),
-            dimension("random-distribution", &args.random_distribution, Value::Distribution),
-            dimension("rate", &args.rate, Value::Rate),
-            dimension("offset", &args.offset, Value::Offset),
-            dimension("size", &args.size, Value::Size),
-            dimension("io-size", &args.io_size, Value::IoSize),
-            dimension("bs", bs, Value::Bytes),
-            dimension("numjobs", &args.numjobs, Value::Numjobs),
-            dimension("iodepth", &args.iodepth, Value::Iodepth),
-            dimension("sms", &args.sms, Value::Sms),
+            Dimension::new("rw", &args.rw, Value::Rw),
+            Dimension::new("rwmixread", &args.rwmixread, Value::Mix),
+            Dimension::new("random-distribution", &args.random_distribution, Value::Distribution),
+            Dimension::new("rate", &args.rate, Value::Rate),
+            Dimension::new("offset", &args.offset, Value::Offset),
+            Dimension::new("size", &args.size, Value::Size),
+            Dimension::new("io-size", &args.io_size, Value::IoSize),
+            Dimension::new("bs", bs, Value::Bytes),
+            Dimension::new("numjobs", &args.numjobs, Value::Numjobs),
+            Dimension::new("iodepth", &args.iodepth, Value::Iodepth),
+            Dimension::new("sms", &args.sms, Value::Sms),
         ];
         let writes = mixes.into_iter().any(|percent| percent < 100);
-        Self { dimensions: all.into_iter().filter(|d| !d.values.is_empty()).collect(), writes, most_bytes }
+        Self { lists: Lists::new(all), writes, most_bytes }
     }
 
     /// Returns true if any point writes.
@@ -96,14 +88,9 @@ impl Sweep {
         self.most_bytes
     }
 
-    /// Returns the names of the options that have several values.
-    pub fn swept(&self) -> Vec<&'static str> {
-        self.dimensions.iter().filter(|d| d.values.len() > 1).map(|d| d.name).collect()
-    }
-
-    /// Returns true if there are several points.
-    pub fn is_swept(&self) -> bool {
-        !self.swept().is_empty()
+    /// Returns the lists alone.
+    pub fn lists(&self) -> &Lists<Value> {
+        &self.lists
     }
 
     /// Returns the jobs of all points on a device of `device_bytes` bytes.
@@ -111,66 +98,34 @@ impl Sweep {
     /// # Errors
     /// [`Failure::Usage`] if there are too many points.
     pub fn jobs(&self, args: &NvmeArgs, device_bytes: u64) -> Result<Vec<NvmeJob>, Failure> {
-        let points = self.dimensions.iter().try_fold(1usize, |n, d| n.checked_mul(d.values.len()));
-        if points.is_none_or(|n| n > MOST_POINTS) {
-            let lists: Vec<String> =
-                self.dimensions.iter().map(|d| format!("{} of {}", d.values.len(), d.name)).collect();
-            return Err(Failure::Usage(format!(
-                "the lists have more than {MOST_POINTS} combinations ({}); give shorter ones",
-                lists.join(", ")
-            )));
-        }
-        let mut points: Vec<Vec<&Value>> = vec![Vec::new()];
-        for Dimension { values, .. } in &self.dimensions {
-            points = points.iter().flat_map(|point| values.iter().map(move |value| with(point, value))).collect();
-        }
-        Ok(points.iter().map(|point| job(args, point, device_bytes)).collect())
+        Ok(self.lists.points()?.iter().map(|point| job(args, point, device_bytes)).collect())
     }
 
     /// Returns the names of the table's columns.
     pub fn head(&self) -> String {
-        let columns: String = self.columns().map(|(name, width)| format!("{name:<width$}")).collect();
-        let (side, iops, bandwidth, mean) = ("", "IOPS", "bandwidth", "mean us");
-        let left = if self.columns().any(|(name, _)| name == "sms") { "  compute" } else { "" };
-        format!("# {columns}{side:<6}{iops:>7}{bandwidth:>10}{mean:>8}{:>7}{:>7}{:>7}{left}", "p50", "p99", "p99.9")
+        let (swept, side, iops, bandwidth) = (self.lists.head(), "", "IOPS", "bandwidth");
+        let left = if self.lists.swept().contains(&"sms") { "  compute" } else { "" };
+        format!("# {swept}{side:<6}{iops:>7}{bandwidth:>10}{}{left}", latency_head(LATENCY))
     }
 
     /// Returns the table's lines of one point: one for each direction.
     pub fn lines(&self, row: &Row) -> Vec<String> {
-        let labels: String = self.columns().map(|(name, width)| format!("{:<width$}", label(name, &row.job))).collect();
+        let swept = self.lists.cells(|name| label(name, &row.job));
         let median = row.median();
         // The share of a computing kernel that is left.
         let left =
             median.gpu.and_then(|gpu| gpu.compute_left).map_or_else(String::new, |l| format!("{:>7.1} %", l * 100.0));
         let line = |d: &Direction| {
-            let l = d.latency.as_ref();
-            let us = |ns: Option<f64>| ns.map_or_else(|| "-".to_owned(), |ns| three_digits(ns / 1e3));
-            let percentile =
-                |p: f64| us(l.and_then(|l| l.percentiles_ns.iter().find(|(of, _)| *of == p)).map(|(_, ns)| *ns as f64));
             format!(
-                "  {labels}{:<6}{:>7}{:>10}{:>8}{:>7}{:>7}{:>7}{left}",
+                "  {swept}{:<6}{:>7}{:>10}{}{left}",
                 d.direction,
                 si(d.iops),
                 decimal_rate(d.bytes_per_s),
-                us(l.map(|l| l.mean_ns)),
-                percentile(50.0),
-                percentile(99.0),
-                percentile(99.9)
+                latency_cells(d.latency.as_ref(), LATENCY)
             )
         };
         [&median.read, &median.write].into_iter().flatten().map(line).collect()
     }
-
-    /// Returns the columns of what is swept: name and width.
-    fn columns(&self) -> impl Iterator<Item = (&'static str, usize)> {
-        let swept = self.dimensions.iter().filter(|d| d.values.len() > 1);
-        swept.map(|d| (d.name, d.values.iter().map(|v| v.text().len()).max().unwrap_or(0).max(d.name.len()) + 2))
-    }
-}
-
-/// Returns a point with one value more.
-fn with<'v>(point: &[&'v Value], value: &'v Value) -> Vec<&'v Value> {
-    [point, &[value]].concat()
 }
 
 /// Returns the text of an option's value in a job.
