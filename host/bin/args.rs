@@ -59,7 +59,7 @@ const EXAMPLES: &str = "Examples:
 pub enum Command {
     /// Run a graph algorithm; kernels read the edges from NVMe
     #[command(subcommand)]
-    Graph(GraphCommand),
+    Graph(Box<GraphCommand>),
     /// Measure devices, gathers of rows, the queue core, RDMA adapters and send queues, the page cache, and PE-to-PE
     /// operations
     #[command(subcommand)]
@@ -270,7 +270,7 @@ mod tests {
 
     fn graph(args: &[&str]) -> Result<GraphCommand, clap::error::ErrorKind> {
         match Cli::try_parse_from(["warpbell", "graph"].iter().chain(args)) {
-            Ok(Cli { command: Command::Graph(g), .. }) => Ok(g),
+            Ok(Cli { command: Command::Graph(g), .. }) => Ok(*g),
             Ok(other) => panic!("{other:?}"),
             Err(e) => Err(e.kind()),
         }

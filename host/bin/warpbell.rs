@@ -108,7 +108,7 @@ fn run(command: Command, words: usize, timeout: Option<Duration>, interrupt: &In
         progress::print_lines();
     }
     match command {
-        Command::Graph(command) => graph::run(command, interrupt),
+        Command::Graph(command) => graph::run(*command, interrupt),
         Command::Bench(command) => bench::run(command, interrupt),
         Command::Compare(args) => compare::run(&args),
         Command::Chart(args) => chart::run(&args),

@@ -51,6 +51,11 @@ fn a_report_of_each_benchmark_has_a_chart() {
             &["bench nvme", "soft:mem", "Percentile", "99 %"][..],
         ),
         (&["gather", "--rows", "1000", "--runtime", "100ms"], &["bench gather", "Percentile"]),
+        (
+            &["gather", "--rows", "1000", "--batches", "2", "--batch", "100,200", "--cache", "8k,64k"],
+            &["bench gather", "Rows/s", "Latency", "Batch", "200", "cache 8 KiB", "99th percentile"],
+        ),
+        (&["gather", "--rows", "1000", "--batches", "2", "--row-size", "512,4k"], &["Row size", "4 KiB"]),
         (&["array", "--runs", "1", "--size", "1M"], &["bench array", "Loads/s", "plain", "cached", "sequential"]),
         (
             &["post", "--runs", "2", "--blocks", "1,2", "--posts", "500", "--iters", "200"],

@@ -66,6 +66,7 @@ fn gathers_are_measured_in_80_columns() {
     all_fit(&[
         &format!("{gather} --runs 2 --overlap"),
         &format!("{gather} --indices zipf:0.99 --cache 20% --host-cache 30% --hot 10%"),
+        &format!("{gather} --row-size 512,64k --batch 100,1000 --iodepth 1,1024 --indices zipf:0.99"),
         &format!("{gather} --replicate --device soft:mem:16M --device soft:mem:16M"),
         &format!("{gather} --device soft:{}", name(&path)),
     ]);

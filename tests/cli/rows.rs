@@ -107,12 +107,16 @@ fn rows_of_rates_and_latencies_of_posts() {
 
 #[test]
 fn rows_of_gathers_with_their_percentiles() {
-    let (report, table) = measured("bench gather --rows 3000 --batch 500 --batches 4 --runs 3");
-    let runs = list(&report, "/results/runs");
+    let (report, table) = measured("bench gather --rows 3000 --batch 500,700 --batches 4 --runs 3");
+    let points = list(&report, "/results");
+    let runs: Vec<&Value> = points.iter().flat_map(|point| list(point, "/runs")).collect();
     let percentiles = ["latency_p50_ns", "latency_p90_ns", "latency_p99_ns", "latency_p99_9_ns"];
-    same(&runs, &table, &[&["run"][..], &percentiles].concat());
+    let job: Vec<String> = points[0]["job"].as_object().unwrap().keys().map(|key| format!("job_{key}")).collect();
+    let job: Vec<&str> = job.iter().map(String::as_str).collect();
+    same(&runs, &table, &[&job[..], &["run"], &percentiles].concat());
     for (i, (run, line)) in runs.iter().zip(&table.lines).enumerate() {
-        assert_eq!(line["run"], (i + 1).to_string());
+        assert_eq!(line["run"], (i % 3 + 1).to_string());
+        assert_eq!(line["job_batch"], ["500", "700"][i / 3]);
         let in_json: Vec<String> =
             run["latency"]["percentiles_ns"].as_object().unwrap().values().map(Value::to_string).collect();
         assert_eq!(percentiles.map(|column| line[column].clone()).to_vec(), in_json);

@@ -1,6 +1,6 @@
 //! Arguments of `warpbell bench`.
 
-use super::{DeviceArgs, EngineArgs, MeasureArgs, NvmeArgs, PageArgs, RowsArgs, WorldArgs};
+use super::{DeviceArgs, EngineArgs, MeasureArgs, NvmeArgs, OutputFile, PageArgs, RowsArgs, WorldArgs};
 use crate::workloads::gather::{Choice, MOST_BATCHES};
 use crate::workloads::rdma;
 use crate::workloads::shmem::{AtomicOp, Datatype, Scope, Test};
@@ -33,9 +33,9 @@ pub enum BenchCommand {
     Array(ArrayArgs),
     /// Gather rows of a table at random places into dense memory: rows per second, latency of a batch, hits by tier
     #[command(
-        after_help = "Examples:\n  warpbell bench gather --row-size 512 --indices zipf:0.99 --cache 10%\n  warpbell bench gather --shape gids\n  warpbell bench gather --indices requests.npy --batch 4096 --rows 1000000"
+        after_help = "Examples:\n  warpbell bench gather --row-size 512 --indices zipf:0.99 --cache 10%\n  warpbell bench gather --shape gids\n  warpbell bench gather --row-size 512,4k --batch 1024,65536 --json sweep.json\n  warpbell bench gather --indices requests.npy --batch 4096 --rows 1000000"
     )]
-    Gather(GatherArgs),
+    Gather(Box<GatherArgs>),
     /// Measure and verify puts, gets, atomics, signals and barriers between PEs, timed inside kernels
     #[command(
         after_help = "Examples:\n  warpbell bench shmem put_bw --pes 2\n  warpbell bench shmem all --pes 2 --transport soft"
@@ -142,16 +142,17 @@ pub struct GatherArgs {
     /// Row size, batch and indices of a published workload; other options change single values
     #[arg(long, value_enum, value_name = "NAME")]
     pub shape: Option<GatherShape>,
-    /// Bytes of a row, 64 to 64k, a multiple of 4 [default: 512]
-    #[arg(long, value_name = "SIZE")]
-    pub row_size: Option<Bytes>,
+    /// Bytes of a row, 64 to 64k, a multiple of 4; several with commas, as for every option that says LIST, are measured
+    /// one after another [default: 512]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub row_size: Vec<Bytes>,
     /// Rows of the table [default: at least 1 GiB of rows on gpu, 64 MiB on cpu; for sampled indices one row for each
     /// vertex, for a trace as many as it names]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..1 << 40))]
-    pub rows: Option<u64>,
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u64).range(1..1 << 40))]
+    pub rows: Vec<u64>,
     /// Rows in a batch; for sampled indices, vertices that a batch starts from [default: 65536; 1024 for sampled indices]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
-    pub batch: Option<u32>,
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1 << 30))]
+    pub batch: Vec<u32>,
     /// Indices: uniform; zipf:EXPONENT, with popular rows anywhere in the table; sample:GRAPH, the neighbourhoods of
     /// random vertices of kron:SCALE or urand:SCALE; or a trace, a file in .npy or one number on a line
     #[arg(long, value_name = "CHOICE")]
@@ -169,33 +170,36 @@ pub struct GatherArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
     pub warmup: u32,
     /// Batches in flight at the same time, at most 8
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MOST_BATCHES as i64))]
-    pub in_flight: u32,
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1", value_parser = clap::value_parser!(u32).range(1..=MOST_BATCHES as i64))]
+    pub in_flight: Vec<u32>,
     /// Reads of a batch in flight at the same time [default: 8192, or as many as the queues hold]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
-    pub iodepth: Option<u32>,
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub iodepth: Vec<u32>,
     /// Warps of a batch's kernel [default: 8 for each multiprocessor on gpu, as many as run at once on cpu]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
-    pub warps: Option<u32>,
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
+    pub warps: Vec<u32>,
     /// Measure also a batch beside a kernel that computes as long as the batch takes alone
     #[arg(long)]
     pub overlap: bool,
     /// Row cache in memory near the kernels: a size, or a share of the table [default: none]
-    #[arg(long, value_name = "SIZE")]
-    pub cache: Option<BytesOrShare>,
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub cache: Vec<BytesOrShare>,
     /// Row cache in pinned host memory: a size, or a share of the table [default: none]
-    #[arg(long, value_name = "SIZE")]
-    pub host_cache: Option<BytesOrShare>,
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub host_cache: Vec<BytesOrShare>,
     /// Rows that stay in memory near the kernels, the most popular ones of the indices: a size, or a share of the table
     /// [default: none]
-    #[arg(long, value_name = "SIZE")]
-    pub hot: Option<BytesOrShare>,
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub hot: Vec<BytesOrShare>,
     /// Seed of the indices
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Number of measurements; the median is reported
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
+    /// Draw the figures as SVG to this file
+    #[arg(long, value_name = "FILE")]
+    pub chart: Option<OutputFile>,
     #[command(flatten)]
     pub output: RowsArgs,
     #[command(flatten)]

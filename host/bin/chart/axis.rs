@@ -142,7 +142,7 @@ impl Axis {
         values.dedup();
         let [first, last] = [*values.first()?, *values.last()?].map(|value| scale.position(value));
         let label = |value: f64| match key {
-            "bytes" => Bytes(value as u64).to_string(),
+            _ if is_bytes(key) => Bytes(value as u64).to_string(),
             _ if value.fract() == 0.0 && value < 1e15 => grouped(value as u64),
             _ => real(value),
         };
@@ -168,6 +168,11 @@ impl Axis {
         let high = names.len() as f64 - 0.5;
         Self { title: String::new(), quantity: Quantity::Number, scale: Scale::Linear, low: -0.5, high, ticks }
     }
+}
+
+/// Returns true if values of this key are bytes.
+pub fn is_bytes(key: &str) -> bool {
+    key == "bytes" || key.ends_with("_bytes")
 }
 
 /// Returns the largest unit that is not above the value.

@@ -1,5 +1,6 @@
 //! Names of lines: the settings in which they differ, and no more.
 
+use super::axis::is_bytes;
 use super::model::MOST_LINES;
 use crate::reports::{Label, LabelValue};
 use std::collections::BTreeSet;
@@ -104,6 +105,10 @@ impl Table {
 fn short(label: &Label) -> String {
     match (label.key.as_str(), &label.value) {
         ("bytes", LabelValue::Number(n)) => Bytes(*n as u64).to_string(),
+        (key, LabelValue::Number(n)) if is_bytes(key) => {
+            let what = key.strip_suffix("_bytes").unwrap_or(key).replace('_', " ");
+            format!("{what} {}", Bytes(*n as u64))
+        }
         (_, LabelValue::Number(1.0)) => label.words().trim_end_matches('s').to_owned(),
         _ => label.words(),
     }
@@ -209,6 +214,8 @@ mod tests {
         let labels = |n: f64| [Label::number("queues", n), Label::number("iodepth", n), Label::number("bytes", n)];
         assert_eq!(labels(1.0).map(|label| short(&label)), ["1 queue", "iodepth 1", "1 B"]);
         assert_eq!(labels(2.0).map(|label| short(&label)), ["2 queues", "iodepth 2", "2 B"]);
+        let sizes = [("row_bytes", "row 4 KiB"), ("host_cache_bytes", "host cache 4 KiB")];
+        sizes.into_iter().for_each(|(key, words)| assert_eq!(short(&Label::number(key, 4096.0)), words));
     }
 
     #[test]

@@ -14,7 +14,24 @@ const MOST_ROWS: usize = 24;
 /// Longest name of such a row.
 const LONGEST_ROW: usize = 32;
 /// Labels that can be an axis. Of labels that have equally many values, the first is one.
-const AXES: [&str; 9] = ["iodepth", "sms", "bytes", "depth", "blocks", "queues", "submitters", "threads", "lanes"];
+const AXES: [&str; 14] = [
+    "iodepth",
+    "sms",
+    "bytes",
+    "depth",
+    "blocks",
+    "queues",
+    "submitters",
+    "threads",
+    "lanes",
+    "row_bytes",
+    "batch",
+    "rows",
+    "in_flight",
+    "warps",
+];
+/// Labels that are the bytes of one operation: its rates are in bytes.
+const SIZES: [&str; 2] = ["bytes", "row_bytes"];
 
 /// Figures of a report that have the same labels.
 struct Row<'a> {
@@ -110,7 +127,7 @@ fn lines(inputs: &[Input], rows: &[Row<'_>], key: &str) -> Result<Contents, Unsu
             form: Form::Lines,
             scale,
             axis: &|values| Axis::swept(&title, key, values, scale),
-            of_sizes: key == "bytes",
+            of_sizes: SIZES.contains(&key),
             labels: &|row| row.without(&told),
         },
     )?;
@@ -244,6 +261,7 @@ fn title(axis: &str, inputs: &[Input]) -> String {
         "bytes" if commands().all(|command| ["bench nvme", "fio"].contains(&command)) => "Block size".to_owned(),
         "bytes" if commands().all(|command| command == "bench rdma") => "Message size".to_owned(),
         "bytes" => "Size".to_owned(),
-        other => capital(&other.replace('_', " ")),
+        "row_bytes" => "Row size".to_owned(),
+        other => capital(&other.strip_suffix("_bytes").unwrap_or(other).replace('_', " ")),
     }
 }

@@ -145,6 +145,26 @@ fn a_sweep_has_rates_above_latencies() {
 }
 
 #[test]
+fn gathers_are_drawn_over_their_row_sizes_or_batches() {
+    let point = |row_bytes: u32, batch: u32| {
+        let rate = 1e6 * f64::from(batch);
+        let run = json!({ "rows": 4 * batch, "bytes": 5, "rows_per_s": rate, "bytes_per_s": rate * f64::from(row_bytes),
+                          "latency": { "mean_ns": 2_000.0, "percentiles_ns": { "50": 1_000, "99": 3_000 } } });
+        json!({ "job": { "rows": 100, "row_bytes": row_bytes, "batch": batch, "iodepth": null }, "runs": [run] })
+    };
+    let of = |swept: &[&str], points: Vec<Value>| {
+        let mut report = report(swept, points.into());
+        report["command"] = json!("bench gather");
+        drawn(&report, ChartKind::Auto)
+    };
+    let sizes = of(&["row-size", "batch"], vec![point(512, 8), point(1024, 8), point(4096, 8), point(512, 16)]);
+    Picture::of(&sizes).says(&["GiB/s", "Latency (us)", "Row size", "512 B", "4 KiB", "batch 8", "batch 16"]);
+    let batches = of(&["row-size", "batch"], vec![point(512, 8), point(512, 16), point(512, 64), point(4096, 8)]);
+    Picture::of(&batches).says(&["Rows/s", "Latency (us)", "Batch", "8", "16", "64", "row 512 B", "row 4 KiB"]);
+    Picture::of(&batches).is_legible();
+}
+
+#[test]
 fn reports_are_told_apart_by_their_names() {
     let text = draw_all(&[("x/a<&\">.json", &sweep()), ("x/\u{1}b'.json", &sweep())], ChartKind::Auto).unwrap();
     let picture = Picture::of(&text);

@@ -102,6 +102,8 @@ fn swept(document: &Value) -> Vec<String> {
         "random-distribution" => "distribution".to_owned(),
         "size" | "offset" => format!("{name}_bytes"),
         "io-size" => "io_bytes".to_owned(),
+        "row-size" => "row_bytes".to_owned(),
+        "cache" | "host-cache" | "hot" => format!("{}_bytes", name.replace('-', "_")),
         other => other.replace('-', "_"),
     };
     names.filter_map(Value::as_str).map(key).collect()
@@ -345,6 +347,23 @@ mod tests {
         let results =
             json!({ "runs": [run(100, 1.0), run(200, 2.0)], "rows_per_s": { "min": 1, "median": 1.5, "max": 2 } });
         assert_eq!(figures("bench gather", results), [values("all", "rows per s", &[1.0, 2.0])]);
+    }
+
+    #[test]
+    fn points_of_gathers_are_told_apart_by_what_was_swept() {
+        let point = |rows: u64, cache: u64, rate: f64| {
+            let job = json!({ "rows": rows, "row_bytes": 512, "batch": 10, "cache_bytes": cache, "iodepth": null });
+            // A run has rows, too: those of all batches.
+            json!({ "job": job, "verified": true, "runs": [{ "rows": 40, "bytes": 20480, "rows_per_s": rate }] })
+        };
+        let report = json!({ "schema": crate::reports::SCHEMA, "command": "bench gather",
+                             "config": { "runs": 1, "swept": ["rows", "cache"] }, "environment": { "engine": "cpu" },
+                             "results": [point(100, 64, 1.0), point(100, 128, 2.0), point(200, 128, 3.0)] });
+        let source = read(&report).unwrap();
+        assert_eq!(source.swept, ["rows", "cache_bytes"]);
+        let rows: Vec<&str> = source.figures.iter().map(|figure| figure.row.as_str()).collect();
+        assert_eq!(rows, ["rows 100, cache bytes 64", "rows 100, cache bytes 128", "rows 200, cache bytes 128"]);
+        assert!(source.settings.contains(&("row_bytes".to_owned(), "512".to_owned())), "{:?}", source.settings);
     }
 
     #[test]

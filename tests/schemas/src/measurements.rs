@@ -65,8 +65,10 @@ fn the_queue_core_posts_and_the_cache_are_measured() {
 #[test]
 fn gathers_are_measured() {
     let few = "bench gather --rows 3000 --batch 500 --batches 2 --runs 2";
-    has(&measured(&format!("{few} --overlap")), &["/results/overlap/both_ns", "/results/runs/1/from/rows"]);
+    has(&measured(&format!("{few} --overlap")), &["/results/0/overlap/both_ns", "/results/0/runs/1/from/rows"]);
     measured(&format!("{few} --cache 20% --host-cache 30% --hot 10% --indices zipf:0.99"));
+    let swept = measured(&format!("{few} --row-size 512,4k --iodepth 1,64"));
+    has(&swept, &["/config/swept/1", "/results/3/job/iodepth", "/results/3/runs/1/latency"]);
     let copies = measured(&format!("{few} --replicate --device soft:mem:16M --device soft:mem:16M"));
     has(&copies, &["/path/redundancy"]);
     measured("bench gather --shape kv --rows 100 --batch 50 --runtime 10ms --runs 1 --iodepth 8");

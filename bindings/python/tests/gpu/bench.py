@@ -84,7 +84,7 @@ def program(given, engine):
     done = subprocess.run([sys.executable, "-c", PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=300)
     if done.returncode != 0:
         sys.exit(f"warpbell bench gather failed:\n{done.stdout}{done.stderr}")
-    return json.loads(done.stdout)["results"]["rows_per_s"]["median"]
+    return json.loads(done.stdout)["results"][0]["rows_per_s"]["median"]
 
 
 def gather(given, engine):

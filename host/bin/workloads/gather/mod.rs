@@ -20,10 +20,12 @@ use rayon::prelude::*;
 use run::Counters;
 use serde::Serialize;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
-use warpbell::engine::{Args, Engine, Grid};
+use warpbell::engine::{Args, Engine, Grid, abi};
 use warpbell::memory::{Place, Region, free_host_memory};
 use warpbell::storage::{DataBuffer, ElementType, RowIndices, Table, TableLayout, TableWriter, Volume};
+use warpbell::units::Bytes;
 
 /// Name of the table.
 pub const TABLE: &str = "bench-gather";
@@ -87,15 +89,62 @@ impl GatherJob {
             Err(e) => refuse!("--row-size {each}, --rows {}: {e}", self.rows),
         }
     }
+
+    /// Checks that each row cache has a set of rows, at least.
+    ///
+    /// # Errors
+    /// [`MeasureError::Refused`] with the option of one that has not.
+    pub fn check_caches(&self) -> Result<(), MeasureError> {
+        let (ways, each) = (abi::ROW_WAYS as u64, self.row_bytes);
+        let set = each.saturating_mul(ways);
+        for (option, bytes) in [("--cache", self.cache_bytes), ("--host-cache", self.host_cache_bytes)] {
+            if bytes > 0 && bytes < set {
+                return refuse!(
+                    "{option} {}: a row cache holds whole sets of {ways} rows, and {ways} of {each} bytes have {}; give that or more",
+                    Bytes(bytes),
+                    Bytes(set)
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that the rows of batches and caches fit into the host's memory, of which `free` bytes are free. Of the rows
+    /// of a GPU engine only the cache in pinned memory is there.
+    ///
+    /// # Errors
+    /// [`MeasureError::Refused`] with the option that takes most of the memory.
+    pub fn check_memory(&self, is_gpu: bool, free: Option<u64>) -> Result<(), MeasureError> {
+        // A cache takes no more than twice the table.
+        let table = self.rows.saturating_mul(self.row_bytes);
+        let cache = |bytes: u64| bytes.min(table.saturating_mul(2));
+        let batches = u64::from(self.batch).saturating_mul(self.row_bytes).saturating_mul(self.in_flight.into());
+        let near = [("--cache", cache(self.cache_bytes)), ("--hot", self.hot_bytes.min(table)), ("--batch", batches)];
+        let near = near.into_iter().filter(|_| !is_gpu);
+        let parts: Vec<(&str, u64)> = near.chain([("--host-cache", cache(self.host_cache_bytes))]).collect();
+        let needed = parts.iter().fold(0u64, |sum, (_, bytes)| sum.saturating_add(*bytes));
+        let largest = parts.iter().max_by_key(|(_, bytes)| *bytes).map_or("--batch", |(option, _)| *option);
+        check_memory(needed, free, largest)
+    }
+}
+
+/// Checks that the devices have room for a table, before any is filled.
+///
+/// # Errors
+/// [`MeasureError::Refused`] if memory devices would take more than the free memory; [`MeasureError::Storage`] if the
+/// volume is too small or fails.
+pub fn check_devices(volume: &Volume, layout: &TableLayout) -> Result<(), MeasureError> {
+    check_memory(volume.memory_bytes(layout.bytes()), free_host_memory(), "--rows")?;
+    // A writer that is not finished stores nothing.
+    drop(TableWriter::new(volume, TABLE, layout, false)?);
+    Ok(())
 }
 
 /// Writes the table of a job. Calls `advance` with the bytes written so far and the total.
 ///
 /// # Errors
-/// [`MeasureError::Refused`] if memory devices would take more than the free memory; [`MeasureError::Storage`] if the
-/// volume is too small or fails.
+/// [`MeasureError::Storage`] if the volume is too small or fails.
 pub fn fill(volume: &Volume, layout: &TableLayout, mut advance: impl FnMut(u64, u64)) -> Result<(), MeasureError> {
-    check_memory(volume.memory_bytes(layout.bytes()), free_host_memory(), "--rows")?;
     let (words, mut first) = (layout.bytes() / 4, 0);
     let mut writer = TableWriter::new(volume, TABLE, layout, false)?;
     let mut piece = vec![0u32; FILL_WORDS.min(words) as usize];
@@ -117,7 +166,7 @@ pub fn fill(volume: &Volume, layout: &TableLayout, mut advance: impl FnMut(u64, 
 pub struct GatherBench {
     table: Table,
     job: GatherJob,
-    indices: Indices,
+    indices: Arc<Indices>,
     /// Memory of the batches between two checks.
     rows: Vec<DataBuffer>,
     numbers: Vec<Region>,
@@ -131,7 +180,7 @@ impl GatherBench {
     ///
     /// # Errors
     /// [`MeasureError::Storage`] or [`MeasureError::Memory`] if the table cannot be opened or memory not be allocated.
-    pub fn new(volume: &Volume, job: GatherJob, indices: Indices) -> Result<Self, MeasureError> {
+    pub fn new(volume: &Volume, job: GatherJob, indices: Arc<Indices>) -> Result<Self, MeasureError> {
         let mut builder =
             Table::open(volume, TABLE).cache_bytes(job.cache_bytes).host_cache_bytes(job.host_cache_bytes);
         if let Some(reads) = job.iodepth {
@@ -345,7 +394,7 @@ mod tests {
     pub(super) fn bench(volume: &Volume, job: GatherJob, choice: &str) -> GatherBench {
         let (indices, rows) = Indices::new(&choice.parse().unwrap(), &[2], 1, Some(job.rows), 0).unwrap();
         assert_eq!(rows, job.rows);
-        GatherBench::new(volume, job, indices).unwrap()
+        GatherBench::new(volume, job, Arc::new(indices)).unwrap()
     }
 
     #[test]
