@@ -2,6 +2,7 @@
 
 use super::error::{MeasureError, refuse};
 use super::params::{OCCUPY_BLOCKS, OCCUPY_PROCESSORS, Occupy};
+use super::report::nanoseconds;
 use serde::Serialize;
 use std::fmt;
 use std::sync::Arc;
@@ -23,8 +24,6 @@ const PLACED: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_micros(200);
 /// Time for which the computing kernel runs alone.
 const ALONE: Duration = Duration::from_millis(200);
-/// Time after which it ends by itself, should this program not come to it.
-const LIMIT: Duration = Duration::from_secs(24 * 3600);
 /// Time in which it ends when it is told to.
 const ENDS: Duration = Duration::from_secs(30);
 
@@ -109,17 +108,17 @@ struct OccupyMemory {
 }
 
 impl Occupied {
-    /// Occupies all multiprocessors but `left`. Returns when it has them.
+    /// Occupies all multiprocessors but `left`. Returns when it has them. The kernel ends by itself after `within`.
     ///
     /// # Errors
     /// [`MeasureError::Refused`] if other work is on the GPU. [`MeasureError::Memory`], [`MeasureError::Engine`] or
     /// [`MeasureError::Run`] if memory or the kernel fails.
-    pub fn but(engine: &Engine, left: u32) -> Result<Self, MeasureError> {
+    pub fn but(engine: &Engine, left: u32, within: Duration) -> Result<Self, MeasureError> {
         let grid = grid(engine)?;
-        Self::with(engine, grid, left)
+        Self::with(engine, grid, left, within)
     }
 
-    fn with(engine: &Engine, grid: Grid, left: u32) -> Result<Self, MeasureError> {
+    fn with(engine: &Engine, grid: Grid, left: u32, within: Duration) -> Result<Self, MeasureError> {
         let numbers = OCCUPY_PROCESSORS as usize * size_of::<u32>();
         let memory = Arc::new(OccupyMemory {
             counts: engine.allocate(Place::Device, 2 * numbers + 3 * size_of::<u32>())?,
@@ -139,7 +138,7 @@ impl Occupied {
             rate: memory.rate.address(),
             ready: memory.ready.address(),
             stop: memory.stop.address(),
-            limit_ns: LIMIT.as_nanos() as u64,
+            limit_ns: nanoseconds(within),
             left,
             padding: 0,
         };
@@ -214,13 +213,14 @@ impl Compute {
     /// # Errors
     /// As for [`Occupied::but`] and [`Occupied::end`].
     pub fn measure(engine: &Engine) -> Result<Self, MeasureError> {
-        let all = Occupied::but(engine, 0)?;
+        let all = Occupied::but(engine, 0, PLACED)?;
         std::thread::sleep(ALONE);
         Ok(Self { alone: all.end()? })
     }
 
     /// Calls `measured`, where `this` is given while all multiprocessors but `sms` are occupied. Returns its result, and
-    /// the share of the computing kernel's rate that was left.
+    /// the share of the computing kernel's rate that was left. `measured` takes less than `within`, and launches no kernel
+    /// for the first time: the driver may wait for all running ones then, to give it local memory.
     ///
     /// # Errors
     /// As for [`Occupied::but`] and [`Occupied::end`], and those of `measured`.
@@ -228,6 +228,7 @@ impl Compute {
         this: Option<Self>,
         engine: &Engine,
         sms: Option<u32>,
+        within: Duration,
         measured: impl FnOnce() -> Result<T, MeasureError>,
     ) -> Result<(T, Option<f64>), MeasureError> {
         let (Some(this), Some(sms)) = (this, sms) else { return Ok((measured()?, None)) };
@@ -235,7 +236,7 @@ impl Compute {
             // Nothing is occupied, and nothing is left.
             return Ok((measured()?, Some(0.0)));
         }
-        let others = Occupied::but(engine, sms)?;
+        let others = Occupied::but(engine, sms, within)?;
         let result = measured()?;
         Ok((result, Some(others.end()? / this.alone.max(1.0))))
     }
@@ -257,7 +258,7 @@ mod tests {
         let engine = engine();
         let grid = Grid { blocks: PROCESSORS * OCCUPY_BLOCKS, threads: engine.info().warp_width };
         for left in 0..PROCESSORS {
-            let occupied = Occupied::with(&engine, grid, left).unwrap();
+            let occupied = Occupied::with(&engine, grid, left, ENDS).unwrap();
             let counts = OCCUPY_PROCESSORS as usize * 2 * size_of::<u32>();
             let [processors, come, stay] = occupied.memory.counts.get_slice::<u32>(counts, 3).unwrap()[..] else {
                 panic!("three counts")
@@ -272,9 +273,13 @@ mod tests {
     fn a_kernel_that_nobody_ends_is_ended_by_its_owner() {
         let engine = engine();
         let grid = Grid { blocks: PROCESSORS * OCCUPY_BLOCKS, threads: engine.info().warp_width };
-        drop(Occupied::with(&engine, grid, 1).unwrap());
+        drop(Occupied::with(&engine, grid, 1, ENDS).unwrap());
         // The engine's threads are free again.
-        Occupied::with(&engine, grid, 0).unwrap().end().unwrap();
+        Occupied::with(&engine, grid, 0, ENDS).unwrap().end().unwrap();
+        // It ends by itself, too.
+        let mut occupied = Occupied::with(&engine, grid, 1, Duration::from_millis(1)).unwrap();
+        occupied.stream.synchronize(ENDS).unwrap();
+        occupied.ended = true;
     }
 
     #[test]

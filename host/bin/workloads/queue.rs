@@ -269,7 +269,9 @@ pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<Queu
             Ok(ended??.elapsed)
         };
         let elapsed;
-        (elapsed, left) = Compute::beside(compute, engine, setting.sms, measured)?;
+        // The warm-up has all multiprocessors.
+        let compute = compute.filter(|_| turn > 0);
+        (elapsed, left) = Compute::beside(compute, engine, setting.sms, 2 * LIMIT, measured)?;
 
         let total = check(&setting, commands, &serviced, &submitted, warps)?;
         per_doorbell = commands as f64 / total.doorbells.max(1) as f64;

@@ -298,7 +298,11 @@ impl<'a> NvmeBench<'a> {
             self.finish(run, limit)
         };
         let engine = self.volume.engine();
-        let (elapsed, compute_left) = Compute::beside(self.compute, engine, self.job.sms, measured)?;
+        if self.compute.is_some() {
+            self.finish(self.launch(kernel, Parameters { runtime_ns: 0, ..self.parameters() })?, GRACE)?;
+        }
+        let within = limit.saturating_add(GRACE);
+        let (elapsed, compute_left) = Compute::beside(self.compute, engine, self.job.sms, within, measured)?;
         let elapsed = elapsed.saturating_sub(self.job.ramp);
         let gpu = GpuCost::of(engine, kernel, self.grid(), self.job.sms)?;
         let totals = self.totals.get_slice::<u64>(0, TOTALS)?;

@@ -149,6 +149,11 @@ impl<'a> ShmemBench<'a> {
     }
 
     fn figures(&mut self, shape: &Shape, raw: bool) -> Result<Figures, MeasureError> {
+        // The first part has all multiprocessors.
+        if let Some(compute) = self.compute.take() {
+            self.part(shape, raw, true)?;
+            self.compute = Some(compute);
+        }
         let (mut times, mut wrong, mut percentiles) = (Vec::new(), 0, None);
         for run in 0..self.setting.runs.max(1) {
             let last = run + 1 == self.setting.runs.max(1);
@@ -239,7 +244,7 @@ impl<'a> ShmemBench<'a> {
                 unsafe { engine.launch(&kernel, shape.grid(), args) }?.finish_within(LIMIT)?;
                 Ok(())
             };
-            ((), self.compute_left) = Compute::beside(self.compute, engine, self.setting.sms, measured)?;
+            ((), self.compute_left) = Compute::beside(self.compute, engine, self.setting.sms, 2 * LIMIT, measured)?;
         }
         self.turn += u64::from(shape.warmup) + u64::from(shape.iterations);
         Ok(self.world.barrier_host()?)
