@@ -121,29 +121,36 @@ WB_NVME_BENCH_KERNEL wb_nvme_bench_fill(WB_PARAM warpbell::volume_ref vol, WB_PA
 }
 WB_EXPORT(wb_nvme_bench_fill)
 
-// Measures with one command in flight for each lane.
-WB_NVME_BENCH_ONE_KERNEL wb_nvme_bench_one(WB_PARAM warpbell::volume_ref vol, WB_PARAM wb_nvme_bench p) {
-  using namespace warpbell;
-  const nvme_bench::job j(vol, p);
+namespace nvme_bench {
+
+// Measures with one command in flight for each lane. Without `Full` a job has no rates, no limit of its commands, no ramp and no series.
+template <bool Full> WB_FN void one(const volume_ref& vol, const wb_nvme_bench& p) {
+  const job j(vol, p);
   if (j.idle()) return;
-  const uint64_t lane = j.lane(), start = now_ns(), most = j.mine() ? j.commands() : 0;
+  const uint64_t lane = j.lane(), start = now_ns(), most = Full && j.mine() ? j.commands() : 0;
   uint64_t* data = j.buffer(j.mine() ? lane : 0, 0);
-  nvme_bench::choice choose(p, lane);
-  nvme_bench::pace pace(p, start);
-  nvme_bench::ledger counts(p, start);
+  choice<Full> choose(p, lane);
+  pace pace(p, start);
+  ledger<Full> counts(p, start);
   uint64_t looks = 0;
-  for (uint64_t turn = 0; warp::any(warp::full(), turn < most); ++turn) {
-    bool is_read = choose.reads(), ends = false;
+  for (uint64_t turn = 0; !Full || warp::any(warp::full(), turn < most); ++turn) {
+    bool is_read = choose.reads();
     uint64_t began = now_ns();
-    while (!(ends = j.over(start, began, looks++)) && pace.limited() && !pace.due(is_read, began)) {
-      j.rest();
-      began = now_ns();
+    bool ends = j.over(start, began, looks++);
+    if constexpr (Full) {
+      while (!ends && pace.limited() && !pace.due(is_read, began)) {
+        j.rest();
+        began = now_ns();
+        ends = j.over(start, began, looks++);
+      }
     }
     if (ends) break;
-    const nvme_bench::command c = choose.take(is_read);
-    const bool mine = turn < most;
+    const command c = choose.take(is_read);
+    const bool mine = Full ? turn < most : j.mine();
     const uint32_t n = mine ? c.blocks : 0;
-    if (pace.limited()) pace.spend(is_read, n, began);
+    if constexpr (Full) {
+      if (pace.limited()) pace.spend(is_read, n, began);
+    }
     if (!is_read && p.verify) {
       j.fill(c, data, mine);
       began = now_ns();
@@ -155,7 +162,17 @@ WB_NVME_BENCH_ONE_KERNEL wb_nvme_bench_one(WB_PARAM warpbell::volume_ref vol, WB
   }
   counts.close();
 }
+
+}  // namespace nvme_bench
+
+WB_NVME_BENCH_ONE_KERNEL wb_nvme_bench_one(WB_PARAM warpbell::volume_ref vol, WB_PARAM wb_nvme_bench p) { nvme_bench::one<true>(vol, p); }
 WB_EXPORT(wb_nvme_bench_one)
+
+// Measures jobs that need nothing else: NvmeBench::kernel (host/bin/workloads/nvme) chooses.
+WB_NVME_BENCH_ONE_KERNEL wb_nvme_bench_plain(WB_PARAM warpbell::volume_ref vol, WB_PARAM wb_nvme_bench p) {
+  nvme_bench::one<false>(vol, p);
+}
+WB_EXPORT(wb_nvme_bench_plain)
 
 // Measures with `per_lane` commands in flight for each lane: waits for the oldest, then submits another.
 WB_NVME_BENCH_KERNEL wb_nvme_bench_many(WB_PARAM warpbell::volume_ref vol, WB_PARAM wb_nvme_bench p) {
@@ -168,9 +185,9 @@ WB_NVME_BENCH_KERNEL wb_nvme_bench_many(WB_PARAM warpbell::volume_ref vol, WB_PA
   const nvme_bench::job j(vol, p);
   if (j.idle()) return;
   const uint64_t lane = j.lane(), start = now_ns(), most = j.mine() ? j.commands() : 0;
-  nvme_bench::choice choose(p, lane);
+  nvme_bench::choice<true> choose(p, lane);
   nvme_bench::pace pace(p, start);
-  nvme_bench::ledger counts(p, start);
+  nvme_bench::ledger<true> counts(p, start);
   flight f[WB_NVME_BENCH_PER_LANE];
   uint64_t turn = 0, oldest = 0, looks = 0;
   bool is_read = choose.reads();

@@ -57,8 +57,10 @@ struct command {
   bool is_read;
 };
 
-// Chooses commands: one random stream for each lane, and one for the warp, which decides between reads and writes.
-class choice {
+// Chooses commands: one random stream for each lane, and one for the warp, which decides between reads and writes. Without `Full`,
+// commands stand alone, have one size, are nowhere drawn independently, and lanes are no more than units: what the others need costs a
+// lone read some hundredths of its time.
+template <bool Full> class choice {
  public:
   WB_FN choice(const wb_nvme_bench& p, uint64_t lane) : p_(p) {
     mine_ = (p.seed + lane + 1) * 0x9e3779b97f4a7c15ull | 1;
@@ -75,11 +77,13 @@ class choice {
 
   // Returns the lane's next command in this direction.
   WB_FN command take(bool is_read) {
-    const uint64_t unit = p_.run > 1 ? of_run(is_read) : single();
+    const uint64_t unit = Full && p_.run > 1 ? of_run(is_read) : single();
     command c{unit * p_.stride_blocks, is_read ? p_.read_blocks : p_.write_blocks, is_read};
-    if (p_.sizes) c.blocks = size(is_read);
-    // Of a command that is larger than others and would pass the end, the last place.
-    if (c.block + c.blocks > p_.region_blocks) c.block = (p_.region_blocks - c.blocks) / p_.stride_blocks * p_.stride_blocks;
+    if constexpr (Full) {
+      if (p_.sizes) c.blocks = size(is_read);
+      // Of a command that is larger than others and would pass the end, the last place.
+      if (c.block + c.blocks > p_.region_blocks) c.block = (p_.region_blocks - c.blocks) / p_.stride_blocks * p_.stride_blocks;
+    }
     c.block += p_.first_block;
     return c;
   }
@@ -87,13 +91,13 @@ class choice {
  private:
   // Returns the unit of a command that stands alone.
   WB_FN uint64_t single() {
-    if (p_.zones) {
+    if (Full && p_.zones) {
       const wb_nvme_zone z = p_.zones[next(mine_) >> 48];
       const uint32_t unit = z.first + static_cast<uint32_t>((next(mine_) >> 32) * z.count >> 32);
       return p_.scatter ? permuted(unit, static_cast<uint32_t>(p_.units), key_) : unit;
     }
     // The upper half of a random word, scaled: units are below 2^32.
-    if (p_.random && !p_.map) return (next(mine_) >> 32) * p_.units >> 32;
+    if (Full && p_.random && !p_.map) return (next(mine_) >> 32) * p_.units >> 32;
     const uint32_t unit = p_.random ? permuted(position_, static_cast<uint32_t>(p_.units), key_) : position_;
     advance();
     return unit;
@@ -115,11 +119,11 @@ class choice {
 
   // Goes on to the lane's next position among those of all lanes. A new pass has another permutation.
   WB_FN void advance() {
-    const uint64_t position = uint64_t{position_} + step_;
+    const uint64_t position = uint64_t{position_} + (Full ? step_ : p_.lanes);
     const bool wraps = position >= p_.units;
     position_ = static_cast<uint32_t>(wraps ? position - p_.units : position);
-    if (wraps || step_passes_ != 0) {
-      pass_ += step_passes_ + wraps;
+    if (wraps || (Full && step_passes_ != 0)) {
+      pass_ += (Full ? step_passes_ : 0) + wraps;
       key_ = key_of(p_.seed, pass_);
     }
   }
@@ -195,15 +199,18 @@ struct counters {
   wb_nvme_interval now = {};  // of the interval that has begun
 };
 
-// Counts of a lane. The run's memory gets those of an interval when it is over.
-class ledger {
+// Counts of a lane. The run's memory gets those of an interval when it is over. Without `Full` there are no intervals, every command
+// counts, and those of one direction have one size.
+template <bool Full> class ledger {
  public:
   WB_FN ledger(const wb_nvme_bench& p, uint64_t start) : p_(p), start_(start + p.ramp_ns) {}
 
   // Counts a command that began and ended at these times, unless it began before the measurement.
   WB_FN void add(const command& c, uint64_t began, uint64_t ended) {
-    if (began < start_) return;
-    if (p_.series) turn_to((ended - start_) / p_.interval_ns);
+    if constexpr (Full) {
+      if (began < start_) return;
+      if (p_.series) turn_to((ended - start_) / p_.interval_ns);
+    }
     if (c.is_read) {
       add(read_, p_.histogram, c.blocks, ended - began);
     } else {
@@ -215,9 +222,11 @@ class ledger {
   WB_FN void close() {
     order::add<order::relaxed>(p_.totals, read_.commands);
     order::add<order::relaxed>(p_.totals + 1, write_.commands);
-    order::add<order::relaxed>(p_.totals + 2, read_.blocks);
-    order::add<order::relaxed>(p_.totals + 3, write_.blocks);
-    if (p_.series) turn_to(~uint64_t{0});
+    order::add<order::relaxed>(p_.totals + 2, Full ? read_.blocks : read_.commands * p_.read_blocks);
+    order::add<order::relaxed>(p_.totals + 3, Full ? write_.blocks : write_.commands * p_.write_blocks);
+    if constexpr (Full) {
+      if (p_.series) turn_to(~uint64_t{0});
+    }
   }
 
  private:
@@ -233,11 +242,13 @@ class ledger {
   WB_FN void add(counters& t, uint64_t* histogram, uint32_t blocks, uint64_t latency) {
     order::add<order::relaxed>(histogram + bucket(latency), uint64_t{1});
     ++t.commands;
-    t.blocks += blocks;
-    if (!p_.series) return;
-    ++t.now.commands;
-    t.now.blocks += blocks;
-    t.now.latency_ns += latency;
+    if constexpr (Full) {
+      t.blocks += blocks;
+      if (!p_.series) return;
+      ++t.now.commands;
+      t.now.blocks += blocks;
+      t.now.latency_ns += latency;
+    }
   }
 
   // Begins another interval. The host reads the series while the run goes on, and never writes to it then: additions need to be atomic

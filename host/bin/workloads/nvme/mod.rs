@@ -47,8 +47,9 @@ const BLOCK_WARPS: u32 = 4;
 /// Maximum number of warps on a multiprocessor: enough to copy at full speed from the bus.
 const PROCESSOR_WARPS: u32 = 16;
 
-// Kernels with one command in flight per lane, and with several.
+// Kernels with one command in flight per lane, the second for plain jobs, and with several.
 const ONE: &str = "wb_nvme_bench_one";
+const PLAIN: &str = "wb_nvme_bench_plain";
 const MANY: &str = "wb_nvme_bench_many";
 /// Bytes that a fill writes at once, between two reports of its progress. The host's queues keep many large commands of
 /// them in flight.
@@ -178,7 +179,7 @@ impl<'a> NvmeBench<'a> {
             Ok((blocks * BLOCK_WARPS).clamp(1, PROCESSOR_WARPS))
         };
         let most_warps = match multiprocessors::checked(engine, job.sms)? {
-            Some(sms) => sms * resident(ONE)?.min(resident(MANY)?),
+            Some(sms) => sms * resident(ONE)?.min(resident(PLAIN)?).min(resident(MANY)?),
             None => u32::try_from(info.threads).unwrap_or(u32::MAX),
         };
         let shape = Shape::new(job.in_flight(), most_warps, info.warp_width);
@@ -287,7 +288,7 @@ impl<'a> NvmeBench<'a> {
         self.totals.fill(0, self.totals.len(), 0)?;
         self.stop.set(0, 0u32)?;
         self.series.iter().try_for_each(SeriesMemory::clear)?;
-        let kernel = if self.shape.per_lane == 1 { ONE } else { MANY };
+        let kernel = self.kernel();
         let limit = match self.job.runtime {
             Some(runtime) => self.job.ramp.saturating_add(runtime).saturating_add(GRACE),
             None => WORK_LIMIT,
@@ -363,6 +364,28 @@ impl<'a> NvmeBench<'a> {
         let begun = counts.iter().rposition(|both| both.iter().any(|i| i.commands > 0)).map_or(0, |last| last + 1);
         let whole = &counts[..begun.saturating_sub(2)];
         Ok(steady.judge(whole, series.interval(), self.volume.block_shift()))
+    }
+
+    /// Returns the kernel that makes the job.
+    fn kernel(&self) -> &'static str {
+        let job = &self.job;
+        // Commands of two sizes do not all fit at the last place.
+        let has_sizes = job.sizes.least(job.reads(), job.writes()) != job.most_bytes();
+        let has_tables = self.zones.is_some() || self.sizes.is_some() || self.series.is_some();
+        let is_drawn = job.rw.is_random() && job.norandommap;
+        let is_full = has_tables
+            || has_sizes
+            || is_drawn
+            || self.shape.lanes > self.units.count
+            || !job.rate.is_none()
+            || !job.ramp.is_zero()
+            || job.io_bytes.is_some()
+            || job.run > 1;
+        match self.shape.per_lane {
+            1 if is_full => ONE,
+            1 => PLAIN,
+            _ => MANY,
+        }
     }
 
     fn parameters(&self) -> Parameters {
