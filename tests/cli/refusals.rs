@@ -312,7 +312,7 @@ fn a_device_whose_name_is_not_utf_8_is_used() {
 
 #[test]
 fn multiprocessors_are_those_of_a_gpu() {
-    for command in ["nvme", "queue", "shmem put_bw"] {
+    for command in ["nvme", "queue", "shmem put_bw", "gather"] {
         let command = format!("bench {command} --engine cpu --sms 2,4");
         let o = warpbell(&command.split(' ').collect::<Vec<_>>());
         mentions(&stderr(&o), &["--sms 2", "multiprocessors of a GPU", "--threads"]);

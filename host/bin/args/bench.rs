@@ -175,6 +175,10 @@ pub struct GatherArgs {
     /// Reads of a batch in flight at the same time [default: 8192, or as many as the queues hold]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub iodepth: Vec<u32>,
+    /// Multiprocessors of the GPU to use; a kernel that computes occupies the others, and the report says how much of it
+    /// is left [default: all]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024), conflicts_with = "overlap")]
+    pub sms: Vec<u32>,
     /// Warps of a batch's kernel [default: 8 for each multiprocessor on gpu, as many as run at once on cpu]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     pub warps: Vec<u32>,

@@ -117,6 +117,7 @@ impl Setting {
             hot_bytes: bytes(point.hot),
             iodepth: point.iodepth,
             warps: point.warps,
+            sms: point.sms,
             seed: args.seed,
         }
     }

@@ -22,6 +22,7 @@ pub enum Value {
     Warps(u32),
     InFlight(u32),
     Iodepth(u32),
+    Sms(u32),
 }
 
 impl Value {
@@ -37,6 +38,7 @@ impl Value {
             Self::Warps(_) => "warps",
             Self::InFlight(_) => "in-flight",
             Self::Iodepth(_) => "iodepth",
+            Self::Sms(_) => "sms",
         }
     }
 }
@@ -46,7 +48,7 @@ impl fmt::Display for Value {
         match self {
             Self::Rows(v) => v.fmt(f),
             Self::RowSize(v) => v.fmt(f),
-            Self::Batch(v) | Self::Warps(v) | Self::InFlight(v) | Self::Iodepth(v) => v.fmt(f),
+            Self::Batch(v) | Self::Warps(v) | Self::InFlight(v) | Self::Iodepth(v) | Self::Sms(v) => v.fmt(f),
             Self::Hot(v) | Self::HostCache(v) | Self::Cache(v) => v.fmt(f),
         }
     }
@@ -64,6 +66,7 @@ pub struct Point {
     pub warps: Option<u32>,
     pub in_flight: Option<u32>,
     pub iodepth: Option<u32>,
+    pub sms: Option<u32>,
     /// Names of the options with their values in words.
     words: Vec<(&'static str, String)>,
 }
@@ -83,6 +86,7 @@ impl Point {
                 Value::Warps(n) => point.warps = Some(n),
                 Value::InFlight(n) => point.in_flight = Some(n),
                 Value::Iodepth(n) => point.iodepth = Some(n),
+                Value::Sms(n) => point.sms = Some(n),
             }
         }
         point
@@ -112,6 +116,7 @@ impl Sweep {
             Dimension::new("warps", &args.warps, Value::Warps),
             Dimension::new("in-flight", &args.in_flight, Value::InFlight),
             Dimension::new("iodepth", &args.iodepth, Value::Iodepth),
+            Dimension::new("sms", &args.sms, Value::Sms),
         ]);
         Self { lists }
     }
@@ -131,13 +136,17 @@ impl Sweep {
 
     /// Returns the names of the table's columns.
     pub fn head(&self) -> String {
-        format!("# {}{:>7}{:>10}{}", self.lists.head(), "rows/s", "bandwidth", latency_head(LATENCY))
+        let left = if self.lists.swept().contains(&"sms") { "  compute" } else { "" };
+        format!("# {}{:>7}{:>10}{}{left}", self.lists.head(), "rows/s", "bandwidth", latency_head(LATENCY))
     }
 
     /// Returns the table's line of a point, with the figures of its run in the middle.
     pub fn line(&self, point: &Point, run: &GatherRun) -> String {
+        // The share of a computing kernel that is left.
+        let left =
+            run.gpu.and_then(|gpu| gpu.compute_left).map_or_else(String::new, |l| format!("{:>7.1} %", l * 100.0));
         format!(
-            "  {}{:>7}{:>10}{}",
+            "  {}{:>7}{:>10}{}{left}",
             self.lists.cells(|option| point.word(option)),
             si(run.rows_per_s),
             decimal_rate(run.bytes_per_s),
@@ -171,14 +180,15 @@ mod tests {
             "--warps=1,2",
             "--in-flight=1,8",
             "--iodepth=1,2",
+            "--sms=1,2",
         ]);
         assert_eq!(
             all.lists().swept(),
-            ["rows", "row-size", "batch", "hot", "host-cache", "cache", "warps", "in-flight", "iodepth"]
+            ["rows", "row-size", "batch", "hot", "host-cache", "cache", "warps", "in-flight", "iodepth", "sms"]
         );
         let points = all.points().unwrap();
-        let (first, last) = (&points[0], &points[511]);
-        assert_eq!((points.len(), first.rows, first.iodepth), (512, Some(1), Some(1)));
+        let (first, last) = (&points[0], &points[1023]);
+        assert_eq!((points.len(), first.rows, first.iodepth), (1024, Some(1), Some(1)));
         assert_eq!((last.row_bytes, last.in_flight, last.warps), (Some(4096), Some(8), Some(2)));
         assert_eq!((last.word("cache"), last.word("row-size")), ("5 %".to_owned(), "4 KiB".to_owned()));
     }

@@ -14,6 +14,7 @@ pub use overlap::Overlap;
 pub use run::GatherRun;
 
 use super::error::{MeasureError, refuse};
+use super::multiprocessors::{self, Compute, GpuCost};
 use super::nvme::check_memory;
 use super::report::nanoseconds;
 use rayon::prelude::*;
@@ -34,6 +35,9 @@ const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Words that are written at once.
 const FILL_WORDS: u64 = 4 << 20;
 const THREADS_PER_BLOCK: u32 = 256;
+/// Threads of a block of a gather, and its warps on each multiprocessor, unless the job has another number.
+const GATHER_THREADS: u32 = 128;
+const GATHER_WARPS: u32 = 8;
 /// Most batches between two checks, and most in flight. Each has a buffer that devices reach, and a volume has few of these.
 pub const MOST_BATCHES: u64 = 8;
 /// Memory for the rows of these batches, unless the batches in flight need more.
@@ -70,11 +74,24 @@ pub struct GatherJob {
     pub iodepth: Option<u32>,
     /// Warps of a batch's kernel; absent for the library's choice.
     pub warps: Option<u32>,
+    /// Multiprocessors of a GPU that gathers are kept to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sms: Option<u32>,
     /// Seed of the indices.
     pub seed: u64,
 }
 
 impl GatherJob {
+    /// Returns the name of the kernel that gathers.
+    fn kernel(&self) -> &'static str {
+        if self.index_bytes() == 8 { "wb_table_gather_u64" } else { "wb_table_gather_u32" }
+    }
+
+    /// Returns the bytes of an index: 4 where they suffice.
+    fn index_bytes(&self) -> usize {
+        if self.rows <= 1 << 32 { 4 } else { 8 }
+    }
+
     /// Returns the layout of the table.
     ///
     /// # Errors
@@ -173,6 +190,8 @@ pub struct GatherBench {
     totals: Region,
     /// Number of the next batch.
     next: u64,
+    /// Rate of a computing kernel, where gathers are kept to some multiprocessors.
+    compute: Option<Compute>,
 }
 
 impl GatherBench {
@@ -186,15 +205,25 @@ impl GatherBench {
         if let Some(reads) = job.iodepth {
             builder = builder.in_flight(reads);
         }
-        if let Some(warps) = job.warps {
+        let engine = volume.engine();
+        multiprocessors::checked(engine, job.sms)?;
+        if let Some(warps) = job.warps.or(job.sms.map(|sms| sms * GATHER_WARPS)) {
             builder = builder.warps(warps);
+        }
+        if let (Some(sms), Some(warps)) = (job.sms, job.warps) {
+            let width = engine.info().warp_width;
+            let most = sms * engine.occupancy(job.kernel(), GATHER_THREADS)? * GATHER_THREADS / width;
+            if warps > most {
+                return refuse!("--warps {warps}: {sms} multiprocessors run {most} at once; give fewer, or more --sms");
+            }
         }
         if job.hot_bytes > 0 {
             builder = builder.hot_rows(&indices.popular(job.hot_bytes / job.row_bytes, job.rows, job.seed));
         }
         let table = builder.build()?;
         let totals = volume.engine().allocate(Place::Device, 2 * size_of::<u64>())?;
-        Ok(Self { table, job, indices, rows: Vec::new(), numbers: Vec::new(), totals, next: 0 })
+        let compute = job.sms.map(|_| Compute::measure(engine)).transpose()?;
+        Ok(Self { table, job, indices, rows: Vec::new(), numbers: Vec::new(), totals, next: 0, compute })
     }
 
     /// Gathers the batches that precede the first run, and checks them. Before these it makes a round that allocates the
@@ -203,7 +232,10 @@ impl GatherBench {
     /// # Errors
     /// As for [`GatherBench::run`].
     pub fn warm_up(&mut self) -> Result<(), MeasureError> {
+        // It has all multiprocessors.
+        let compute = self.compute.take();
         self.round(u64::from(self.job.in_flight))?;
+        self.compute = compute;
         self.table.drop_caches()?;
         self.next = 0;
         let mut left = u64::from(self.job.warmup);
@@ -230,9 +262,22 @@ impl GatherBench {
             whole.elapsed += round.elapsed;
             whole.rows += round.rows;
             whole.latencies_ns.extend(round.latencies_ns);
+            whole.left_s += round.left_s;
         }
         let counters = self.counters()? - before;
-        Ok(GatherRun::new(whole.elapsed, whole.rows, self.job.row_bytes, whole.latencies_ns, counters))
+        let (engine, left) = (self.engine(), whole.left_s / whole.elapsed.as_secs_f64());
+        let warps = self.job.warps.or(self.job.sms.map(|sms| sms * GATHER_WARPS));
+        let per_processor = GATHER_WARPS * engine.info().warp_width / GATHER_THREADS;
+        let grid = match warps {
+            Some(warps) => {
+                Grid { blocks: (warps * engine.info().warp_width).div_ceil(GATHER_THREADS), threads: GATHER_THREADS }
+            }
+            None => engine.grid(GATHER_THREADS, per_processor),
+        };
+        let gpu = GpuCost::of(engine, self.job.kernel(), grid, self.job.sms)?;
+        let gpu = gpu.map(|gpu| GpuCost { compute_left: self.job.sms.map(|_| left), ..gpu });
+        let run = GatherRun::new(whole.elapsed, whole.rows, self.job.row_bytes, whole.latencies_ns, counters);
+        Ok(GatherRun { gpu, ..run })
     }
 
     fn counters(&self) -> Result<Counters, MeasureError> {
@@ -247,21 +292,26 @@ impl GatherBench {
     fn round(&mut self, most: u64) -> Result<Round, MeasureError> {
         let batches = self.choose(most);
         self.prepare(&batches)?;
-        let mut round = Round::default();
-        let mut flying = VecDeque::new();
-        let started = Instant::now();
-        for (at, batch) in batches.iter().enumerate() {
-            if flying.len() == self.job.in_flight as usize {
+        let gather = || -> Result<Round, MeasureError> {
+            let mut round = Round::default();
+            let mut flying = VecDeque::new();
+            let started = Instant::now();
+            for (at, batch) in batches.iter().enumerate() {
+                if flying.len() == self.job.in_flight as usize {
+                    round.finish(&mut flying)?;
+                }
+                let began = Instant::now();
+                let indices = self.row_indices(at, batch.len() as u64);
+                flying.push_back((began, self.table.start(indices, &self.rows[at])?));
+            }
+            while !flying.is_empty() {
                 round.finish(&mut flying)?;
             }
-            let began = Instant::now();
-            let indices = self.row_indices(at, batch.len() as u64);
-            flying.push_back((began, self.table.start(indices, &self.rows[at])?));
-        }
-        while !flying.is_empty() {
-            round.finish(&mut flying)?;
-        }
-        round.elapsed = started.elapsed();
+            round.elapsed = started.elapsed();
+            Ok(round)
+        };
+        let (mut round, left) = Compute::beside(self.compute, self.engine(), self.job.sms, LIMIT, gather)?;
+        round.left_s = left.unwrap_or(0.0) * round.elapsed.as_secs_f64();
         for (at, batch) in batches.iter().enumerate() {
             self.check(at, batch)?;
             round.rows += batch.len() as u64;
@@ -292,12 +342,12 @@ impl GatherBench {
                 self.rows.truncate(at);
                 self.rows.push(volume.allocate_data(bytes)?);
             }
-            let bytes = batch.len() * self.index_bytes();
+            let bytes = batch.len() * self.job.index_bytes();
             if self.numbers.get(at).is_none_or(|numbers| numbers.len() < bytes) {
                 self.numbers.truncate(at);
                 self.numbers.push(volume.engine().allocate(Place::Device, bytes)?);
             }
-            if self.index_bytes() == 8 {
+            if self.job.index_bytes() == 8 {
                 self.numbers[at].set_slice(0, batch)?;
             } else {
                 let narrow: Vec<u32> = batch.iter().map(|row| *row as u32).collect();
@@ -307,20 +357,15 @@ impl GatherBench {
         Ok(())
     }
 
-    /// Returns the bytes of an index: 4 where they suffice.
-    fn index_bytes(&self) -> usize {
-        if self.job.rows <= 1 << 32 { 4 } else { 8 }
-    }
-
     fn row_indices(&self, at: usize, count: u64) -> RowIndices<'_> {
         let numbers = &self.numbers[at];
-        if self.index_bytes() == 8 { RowIndices::u64(numbers, count) } else { RowIndices::u32(numbers, count) }
+        if self.job.index_bytes() == 8 { RowIndices::u64(numbers, count) } else { RowIndices::u32(numbers, count) }
     }
 
     /// Compares the rows of a batch with those that its indices name.
     fn check(&self, at: usize, batch: &[u64]) -> Result<(), MeasureError> {
         let engine = self.engine();
-        let kernel = if self.index_bytes() == 8 { "wb_table_bench_check_u64" } else { "wb_table_bench_check_u32" };
+        let kernel = if self.job.index_bytes() == 8 { "wb_table_bench_check_u64" } else { "wb_table_bench_check_u32" };
         let grid: Grid = engine.grid(THREADS_PER_BLOCK, engine.occupancy(kernel, THREADS_PER_BLOCK)?);
         self.totals.fill(0, self.totals.len(), 0)?;
         let words = (self.job.row_bytes / 4) as u32;
@@ -350,6 +395,8 @@ struct Round {
     elapsed: Duration,
     rows: u64,
     latencies_ns: Vec<u64>,
+    /// Share of a computing kernel that was left, times the time.
+    left_s: f64,
 }
 
 impl Round {
@@ -382,6 +429,7 @@ mod tests {
             hot_bytes: 0,
             iodepth: None,
             warps: None,
+            sms: None,
             seed: 1,
         }
     }

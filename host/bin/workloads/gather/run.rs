@@ -2,6 +2,7 @@
 
 use crate::workloads::graph::seconds;
 use crate::workloads::histogram::Latency;
+use crate::workloads::multiprocessors::GpuCost;
 use crate::workloads::report::nanoseconds;
 use serde::Serialize;
 use std::fmt;
@@ -48,6 +49,9 @@ pub struct GatherRun {
     /// Counters of the run.
     #[serde(flatten, serialize_with = "named")]
     pub counters: Counters,
+    /// Share of a GPU that gathers held.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuCost>,
 }
 
 fn named<S: serde::Serializer>(c: &Counters, s: S) -> Result<S::Ok, S::Error> {
@@ -74,6 +78,7 @@ impl GatherRun {
             bytes_per_s: rate(bytes),
             latency: statistics(latencies_ns),
             counters,
+            gpu: None,
         }
     }
 }
@@ -109,7 +114,8 @@ impl fmt::Display for GatherRun {
             grouped(t.device_reads),
             grouped(v.reads),
             Bytes(v.read_bytes)
-        )
+        )?;
+        self.gpu.iter().try_for_each(|gpu| write!(f, "\n{gpu}"))
     }
 }
 
