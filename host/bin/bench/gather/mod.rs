@@ -9,6 +9,7 @@ use crate::output::{self, Failure, Text};
 use crate::progress::Loading;
 use crate::rows::Rows;
 use crate::workloads::gather::{self, GatherBench, GatherJob, GatherRun, Overlap, TABLE};
+use crate::workloads::multiprocessors;
 use crate::workloads::report::{Report, Spread};
 use crate::{chart, device, engine};
 use points::{Planned, Setting};
@@ -70,6 +71,7 @@ pub fn run(args: &GatherArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let points = sweep.points()?;
     let engine = engine::open(&args.engine)?;
     let _stop = interrupt.stops(&engine);
+    points.iter().try_for_each(|point| multiprocessors::checked(&engine, point.sms).map(drop))?;
     let setting = Setting::new(args, engine.is_gpu())?;
     interrupt.doing("choosing the rows");
     let planned = setting.plan(points, args)?;

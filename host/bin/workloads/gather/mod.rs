@@ -14,7 +14,7 @@ pub use overlap::Overlap;
 pub use run::GatherRun;
 
 use super::error::{MeasureError, refuse};
-use super::multiprocessors::{self, Compute, GpuCost};
+use super::multiprocessors::{Compute, GpuCost};
 use super::nvme::check_memory;
 use super::report::nanoseconds;
 use rayon::prelude::*;
@@ -35,7 +35,8 @@ const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Words that are written at once.
 const FILL_WORDS: u64 = 4 << 20;
 const THREADS_PER_BLOCK: u32 = 256;
-/// Threads of a block of a gather, and its warps on each multiprocessor, unless the job has another number.
+/// Threads of a block of a gather, and its warps on each multiprocessor, unless the job has another number
+/// (host/storage/table/batch.rs).
 const GATHER_THREADS: u32 = 128;
 const GATHER_WARPS: u32 = 8;
 /// Most batches between two checks, and most in flight. Each has a buffer that devices reach, and a volume has few of these.
@@ -85,6 +86,11 @@ impl GatherJob {
     /// Returns the name of the kernel that gathers.
     fn kernel(&self) -> &'static str {
         if self.index_bytes() == 8 { "wb_table_gather_u64" } else { "wb_table_gather_u32" }
+    }
+
+    /// Returns the warps of a batch's kernel, unless the library chooses them.
+    fn most_warps(&self) -> Option<u32> {
+        self.warps.or(self.sms.map(|sms| sms * GATHER_WARPS))
     }
 
     /// Returns the bytes of an index: 4 where they suffice.
@@ -206,8 +212,7 @@ impl GatherBench {
             builder = builder.in_flight(reads);
         }
         let engine = volume.engine();
-        multiprocessors::checked(engine, job.sms)?;
-        if let Some(warps) = job.warps.or(job.sms.map(|sms| sms * GATHER_WARPS)) {
+        if let Some(warps) = job.most_warps() {
             builder = builder.warps(warps);
         }
         if let (Some(sms), Some(warps)) = (job.sms, job.warps) {
@@ -266,9 +271,8 @@ impl GatherBench {
         }
         let counters = self.counters()? - before;
         let (engine, left) = (self.engine(), whole.left_s / whole.elapsed.as_secs_f64());
-        let warps = self.job.warps.or(self.job.sms.map(|sms| sms * GATHER_WARPS));
         let per_processor = GATHER_WARPS * engine.info().warp_width / GATHER_THREADS;
-        let grid = match warps {
+        let grid = match self.job.most_warps() {
             Some(warps) => {
                 Grid { blocks: (warps * engine.info().warp_width).div_ceil(GATHER_THREADS), threads: GATHER_THREADS }
             }
