@@ -171,6 +171,22 @@ fn a_job_never_enlarges_or_makes_what_it_reads() {
 }
 
 #[test]
+fn jobs_before_one_that_fails_are_in_the_report() {
+    let folder = folder();
+    let (job, _) = job_file(
+        folder.path(),
+        "[global]\nfilename=DRIVE\nsize=1m\nnumber_ios=10\n[a]\nrw=read\n[b]\nstonewall\nrw=write\n",
+    );
+    let report = folder.path().join("a.json");
+    let o = warpbell(&["bench", "nvme", "--engine", "cpu", "--job", name(&job), "--json", name(&report)]);
+    assert_eq!(o.status.code(), Some(1));
+    mentions(&stderr(&o), &["drive.img", "--yes-destroy"]);
+    let report = json(&report);
+    let names: Vec<&Value> = report["results"].as_array().unwrap().iter().map(|row| &row["name"]).collect();
+    assert_eq!(names, ["a"]);
+}
+
+#[test]
 fn what_a_job_writes_is_read_back() {
     let folder = folder();
     let (job, device) =

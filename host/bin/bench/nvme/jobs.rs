@@ -43,7 +43,7 @@ pub fn run(args: &NvmeArgs, path: &Path, interrupt: &Interrupt) -> Result<(), Fa
     let _stop = interrupt.stops(&engine);
     let mut session = Session { interrupt, runs: args.runs, filled: None, beside: None };
     let (started, mut rows, mut taken) = (Instant::now(), Vec::new(), None);
-    for fio in jobs {
+    let measured = jobs.into_iter().try_for_each(|fio| -> Result<(), Failure> {
         wait(fio.startdelay.saturating_sub(started.elapsed()), &engine)?;
         interrupt.doing("opening the device");
         let volume = open(args, fio, &engine)?;
@@ -66,11 +66,14 @@ pub fn run(args: &NvmeArgs, path: &Path, interrupt: &Interrupt) -> Result<(), Fa
         }
         taken = Some(device::path_after(&volume)?);
         rows.push(Row { name: Some(fio.name.clone()), ..row });
-    }
-    match taken {
+        Ok(())
+    });
+    // The figures before a failure are written all the same.
+    let written = match taken {
         Some(taken) => write(args, &engine, taken, json!({ "runs": args.runs, "swept": ["name"] }), rows),
         None => Ok(()),
-    }
+    };
+    measured.and(written)
 }
 
 /// Returns the jobs of the sections that are named, or all.
