@@ -168,6 +168,9 @@ fn a_job_never_enlarges_or_makes_what_it_reads() {
     assert_eq!(std::fs::metadata(&device).unwrap().len(), 4 << 20);
     let (said, _) = read("[a]\nfilename=DRIVE\nrw=read\nverify=crc32c\n");
     mentions(&said, &["verify of a job that only reads"]);
+    // Not an option that is ignored.
+    let o = warpbell(&["bench", "nvme", "--job", "a.fio", "--sms", "4"]);
+    mentions(&stderr(&o), &["--sms", "cannot be used with"]);
 }
 
 #[test]

@@ -24,6 +24,8 @@ const PLACED: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_micros(200);
 /// Time for which the computing kernel runs alone.
 const ALONE: Duration = Duration::from_millis(200);
+/// Longest time for which it counts its rounds: the kernel's sum has 64 bits.
+pub const MOST: Duration = Duration::from_secs(4 * 3600);
 /// Time in which it ends when it is told to.
 const ENDS: Duration = Duration::from_secs(30);
 
@@ -236,8 +238,13 @@ impl Compute {
             // Nothing is occupied, and nothing is left.
             return Ok((measured()?, Some(0.0)));
         }
+        let (within, started) = (within.min(MOST), Instant::now());
         let others = Occupied::but(engine, sms, within)?;
         let result = measured()?;
+        if started.elapsed() >= within {
+            // The computing kernel has ended by itself, and the others had all multiprocessors.
+            return refuse!("--sms {sms}: the measurement took longer than {within:?}; give it less to do");
+        }
         Ok((result, Some(others.end()? / this.alone.max(1.0))))
     }
 }

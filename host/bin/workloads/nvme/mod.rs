@@ -182,6 +182,11 @@ impl<'a> NvmeBench<'a> {
             Some(sms) => sms * resident(ONE)?.min(resident(PLAIN)?).min(resident(MANY)?),
             None => u32::try_from(info.threads).unwrap_or(u32::MAX),
         };
+        let time = job.runtime.map_or(Duration::ZERO, |runtime| job.ramp.saturating_add(runtime));
+        if job.sms.is_some() && time >= multiprocessors::MOST {
+            let most = multiprocessors::MOST;
+            return refuse!("--runtime of {time:?} with its ramp: --sms measures less than {most:?}; give less");
+        }
         let shape = Shape::new(job.in_flight(), most_warps, info.warp_width);
         let bytes = u64::from(shape.lanes) * u64::from(shape.per_lane) * job.most_bytes();
         let interval = match &job.steady_state {
