@@ -64,6 +64,8 @@ pub(super) struct Core {
     pub(super) events: Mutex<Vec<Event>>,
     /// State of the modelled drive, if the controller has the timing of one.
     pub(super) timing: Option<Timing>,
+    /// Time in nanoseconds that commands of a modelled drive and their completions are on their way, which its times include.
+    pub(super) path_ns: u64,
     /// Time from which completions are timed.
     pub(super) began: Instant,
     /// Completions with the time of the model, and those of them that were posted too late.

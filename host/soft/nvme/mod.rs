@@ -54,6 +54,7 @@ use crate::nvme::Attachment;
 use crate::nvme::ring_service::{Doorbells, Registers, Shell, Threads, copy, prp};
 use crate::soft::model::Timing;
 use crate::soft::model::capacity::Capacity;
+use crate::soft::model::host_path;
 use crossbeam::utils::CachePadded;
 use namespace::Namespace;
 use parking_lot::Mutex;
@@ -224,6 +225,7 @@ impl SoftController {
             events: Mutex::default(),
             namespaces,
             config,
+            path_ns: model.as_ref().map_or(0, |_| host_path::measure()),
             timing: model.map(Timing::new),
             began: Instant::now(),
             timed: AtomicU64::new(0),

@@ -234,6 +234,10 @@ struct Service {
     places: Vec<u16>,
     /// Rounds without a command.
     quiet: u32,
+    /// Start of the last round of a modelled drive, in nanoseconds since the start of the controller, and half of the time between
+    /// it and the one before: that long ago commands came on average which a round finds.
+    looked: u64,
+    unseen: u64,
     /// Completions of a model since they were last added to those of the controller, and those of them that were late.
     timed: u64,
     late: u64,
@@ -264,6 +268,8 @@ impl Service {
             held: HeldBack::default(),
             places: vec![NO_QUEUE; usize::from(core.config.max_queue_pairs) + 1],
             quiet: QUIET_ROUNDS,
+            looked: 0,
+            unseen: 0,
             timed: 0,
             late: 0,
             core,
@@ -278,6 +284,11 @@ impl Service {
         }
         if self.core.shell.table.generation() != self.table.generation {
             self.refresh();
+        }
+        if self.core.timing.is_some() {
+            let now = self.core.now();
+            self.unseen = now.saturating_sub(self.looked).min(LATE) / 2;
+            self.looked = now;
         }
         let mut commands = 0;
         if self.core.halted() == 0 {
@@ -333,7 +344,7 @@ impl Service {
             damage: Damage::default(),
             due: 0,
         };
-        let now = if timing.is_some() { core.now() } else { 0 };
+        let arrived = if timing.is_some() { core.now().saturating_sub(self.unseen) } else { 0 };
         let mut moved = 0;
         let mut group = Group { entries: [(0, status::SUCCESS); GROUP], count: 0 };
         // Commands of one queue are alike, so the first one decides.
@@ -352,7 +363,8 @@ impl Service {
             context.counters.command();
             if let Some(timing) = timing {
                 let command = io::modelled(core, &e);
-                context.due = command.map_or(now, |command| timing.completion(&mut sq.flow, now, &command));
+                let completion = command.map_or(arrived, |command| timing.completion(&mut sq.flow, arrived, &command));
+                context.due = completion.saturating_sub(core.path_ns);
                 moved += command.map_or(0, |command| command.bytes);
             }
             let outcome = match (core.faulty, &mut sq.faults) {
@@ -465,7 +477,8 @@ impl Service {
         if self.held.is_empty() {
             return 0;
         }
-        let now = self.core.now();
+        // What is due before the next look is posted at the one of the two that is nearer on average.
+        let now = self.core.now() + self.unseen;
         let mut count = 0;
         let mut waiting = Vec::new();
         while let Some(h) = self.held.pop(now) {
