@@ -246,7 +246,7 @@ impl SoftController {
         let started = handle.threads.start(shell, threads, "soft-nvme-admin".into(), move || manager.run());
         started.map_err(unstarted(threads))?;
         handle.threads.all_started(shell);
-        tracing::debug!(device = %core.shell.name, threads, "software controller started");
+        tracing::debug!(device = %core.shell.name, threads, path_ns = core.path_ns, "software controller started");
         if core.config.faults != fault::FaultPlan::default() {
             tracing::info!(device = %core.shell.name, plan = ?core.config.faults, "faults are injected");
         }
