@@ -2,7 +2,9 @@
 
 use crate::program::*;
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 const JOB: [&str; 8] = ["bench", "nvme", "--engine", "cpu", "--size", "1M", "--runtime", "20ms"];
 
@@ -37,6 +39,40 @@ fn each_point_of_a_sweep_has_its_row() {
     std::fs::copy(folder.path().join("sweep.json"), &same).unwrap();
     let compared = succeeds(&["compare", name(&folder.path().join("sweep.json")), name(&same)]);
     mentions(&compared, &["randrw, 4096 bytes, iodepth 4, write"]);
+}
+
+#[test]
+fn points_before_one_that_fails_are_in_all_files() {
+    let folder = folder();
+    let [report, csv, chart] = ["a.json", "a.csv", "a.svg"].map(|file| folder.path().join(file));
+    let files = ["--json", name(&report), "--csv", name(&csv), "--chart", name(&chart)];
+    // The region holds no command of the last size.
+    let o = warpbell(&[&JOB[..], &["--bs", "4k,16k,2M"], &files].concat());
+    assert_eq!(o.status.code(), Some(1));
+    mentions(&stderr(&o), &["--size of 1048576 bytes holds 0 commands of 2097152 bytes"]);
+    let sizes: Vec<Value> =
+        json(&report)["results"].as_array().unwrap().iter().map(|row| row["job"]["bytes"].clone()).collect();
+    assert_eq!(sizes, [4096, 16384]);
+    assert_eq!(std::fs::read_to_string(&csv).unwrap().lines().count(), 3);
+    mentions(&std::fs::read_to_string(&chart).unwrap(), &["<svg"]);
+}
+
+#[test]
+fn points_before_an_interrupt_are_in_the_report() {
+    let folder = folder();
+    let report = folder.path().join("a.json");
+    let endless = ["bench", "nvme", "--engine", "cpu", "--size", "1M", "--runtime", "0", "--io-size", "64k,1024T"];
+    let mut command = command(&[&endless[..], &["--json", name(&report)]].concat());
+    heed_signals(&mut command);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("64 KiB")), "the first point has no figures");
+    // SAFETY: the process is ours and has not been waited for.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, libc::SIGINT) }, 0);
+    let o = child.wait_with_output().unwrap();
+    assert_eq!((o.status.code(), stderr(&o)), (Some(130), "interrupted by SIGINT\n".to_owned()));
+    let rows = json(&report)["results"].clone();
+    assert_eq!((rows.as_array().unwrap().len(), &rows[0]["job"]["io_bytes"]), (1, &(64 << 10).into()));
 }
 
 #[test]

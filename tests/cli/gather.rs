@@ -65,6 +65,24 @@ fn rows_are_gathered_and_checked_in_all_formats() {
 }
 
 #[test]
+fn points_before_one_that_fails_are_in_all_files() {
+    let folder = folder();
+    let [report, csv, chart] = ["a.json", "a.csv", "a.svg"].map(|file| folder.path().join(file));
+    let files = ["--json", name(&report), "--csv", name(&csv), "--chart", name(&chart)];
+    // The second table reaches blocks that cannot be read.
+    let common = ["bench", "gather", "--engine", "cpu", "--rows", "3000,12000", "--batch", "500", "--batches", "8"];
+    let bad = ["--device", "soft:mem:16M,media-error=read:8192-12287", "--runs", "1"];
+    let o = warpbell(&[&common[..], &bad, &files].concat());
+    assert_eq!(o.status.code(), Some(1), "{}", stdout(&o));
+    mentions(&stderr(&o), &["unrecovered read error"]);
+    let report = json(&report);
+    let rows: Vec<&Value> = report["results"].as_array().unwrap().iter().map(|row| &row["job"]["rows"]).collect();
+    assert_eq!(rows, [3000]);
+    assert_eq!(std::fs::read_to_string(&csv).unwrap().lines().count(), 2);
+    mentions(&std::fs::read_to_string(&chart).unwrap(), &["<svg"]);
+}
+
+#[test]
 fn indices_are_chosen_and_caches_are_used() {
     let folder = folder();
     let trace = write(&folder, "trace.txt", "# rows\n7\n7\n99\n");

@@ -10,11 +10,11 @@ use crate::progress::Loading;
 use crate::rows::Rows;
 use crate::workloads::gather::{self, GatherBench, GatherJob, GatherRun, Overlap, TABLE};
 use crate::workloads::multiprocessors;
-use crate::workloads::report::{Report, Spread};
+use crate::workloads::report::{PathReport, Report, Spread};
 use crate::{chart, device, engine};
 use points::{Planned, Setting};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use sweep::Sweep;
 use warpbell::engine::Engine;
 use warpbell::storage::{StorageError, Table, Volume};
@@ -89,26 +89,16 @@ pub fn run(args: &GatherArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let measured = planned.iter().try_for_each(|planned| {
         let row = session.measure(planned)?;
         let (point, median) = (&planned.point, row.median());
-        match (sweep.lists().is_swept(), median) {
-            (true, Some(median)) => text.line(format_args!("{}", sweep.line(point, median)))?,
-            _ => print(&row, &text)?,
-        }
+        let printed = match (sweep.lists().is_swept(), median) {
+            (true, Some(median)) => text.line(format_args!("{}", sweep.line(point, median))),
+            _ => print(&row, &text),
+        };
         rows.push(row);
-        Ok(())
+        printed
     });
     // A file is left without the table, so that the next measurement can be made there.
     let removed = if volume.is_in_memory() { Ok(()) } else { session.remove() };
-    measured.and(removed)?;
-    if sweep.lists().is_swept() {
-        text.line(format_args!("# verified: every byte of every row"))?;
-    }
-    let taken = device::path_after(&volume)?;
-    if taken.redundancy.is_some() {
-        text.line(format_args!("{}", device::copies(&taken)))?;
-    }
-    if let Some(to) = &args.output.csv {
-        output::write_rows(&Rows::of(rows.iter().flat_map(Row::lines))?, to)?;
-    }
+    let measured = measured.and(removed);
     let config = json!({
         "shape": args.shape,
         "indices": setting.choice.to_string(),
@@ -116,7 +106,27 @@ pub fn run(args: &GatherArgs, interrupt: &Interrupt) -> Result<(), Failure> {
         "runs": args.runs,
         "swept": sweep.lists().swept(),
     });
-    let report = Report::new(config, &engine, Some(taken), &rows);
+    if measured.is_err() {
+        // Points before a failure are written all the same, and the failure is the error.
+        let path = device::path_after(&volume).unwrap_or_else(|_| device::path(&volume));
+        return measured.and(if rows.is_empty() { Ok(()) } else { write(args, &engine, path, config, &rows) });
+    }
+    if sweep.lists().is_swept() {
+        text.line(format_args!("# verified: every byte of every row"))?;
+    }
+    let taken = device::path_after(&volume)?;
+    if taken.redundancy.is_some() {
+        text.line(format_args!("{}", device::copies(&taken)))?;
+    }
+    write(args, &engine, taken, config, &rows)
+}
+
+/// Writes the rows as the options ask.
+fn write(args: &GatherArgs, engine: &Engine, path: PathReport, config: Value, rows: &[Row]) -> Result<(), Failure> {
+    if let Some(to) = &args.output.csv {
+        output::write_rows(&Rows::of(rows.iter().flat_map(Row::lines))?, to)?;
+    }
+    let report = Report::new(config, engine, Some(path), rows);
     if let Some(to) = &args.output.report.json {
         output::write_json("bench gather", &report, to)?;
     }

@@ -23,6 +23,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sweep::Sweep;
 use warpbell::engine::Engine;
+use warpbell::storage::Volume;
 use warpbell::units::{Bytes, BytesOrShare, si};
 
 /// Size in bytes of a memory device on a GPU engine, if no size is given.
@@ -123,24 +124,12 @@ pub fn run(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     };
     let mut session = Session { interrupt, runs: args.runs, filled: None, beside };
     let mut rows = Vec::new();
-    for job in sweep.jobs(args, volume.bytes())? {
-        let bench = NvmeBench::new(&volume, job)?;
-        warn_of_depth(bench.in_flight());
-        if rows.is_empty() {
-            let mut settings = bench.job().settings();
-            settings.retain(|(name, _)| !sweep.lists().swept().contains(name));
-            text.line(format_args!("{}", head_of("# ", &settings, bench.in_flight())))?;
-            if sweep.lists().is_swept() {
-                text.line(format_args!("{}", sweep.head()))?;
-            }
-        }
-        let row = session.measure(&bench)?;
-        if sweep.lists().is_swept() {
-            sweep.lines(&row).iter().try_for_each(|line| text.line(format_args!("{line}")))?;
-        } else {
-            describe(&row, &text)?;
-        }
-        rows.push(row);
+    let measured = measure_points(args, &sweep, &volume, &mut session, &mut rows, &text);
+    let config = json!({ "runs": args.runs, "swept": sweep.lists().swept() });
+    if measured.is_err() {
+        // Points before a failure are written all the same, and the failure is the error.
+        let path = device::path_after(&volume).unwrap_or_else(|_| device::path(&volume));
+        return measured.and(if rows.is_empty() { Ok(()) } else { write(args, &engine, path, config, rows) });
     }
     if sweep.lists().is_swept() && args.verify {
         text.line(format_args!("# verified: every block that was read has the data that was written"))?;
@@ -161,7 +150,6 @@ pub fn run(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     if let (Some(row), figures @ Some(_)) = (rows.first_mut(), figures) {
         row.cufile = figures;
     }
-    let config = json!({ "runs": args.runs, "swept": sweep.lists().swept() });
     let mut failure = failure.flatten();
     if let Some(beside) = session.beside.take() {
         let report = Report::new(&config, &engine, Some(taken.clone()), &rows);
@@ -174,6 +162,37 @@ pub fn run(args: &NvmeArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     }
     write(args, &engine, taken, config, rows)?;
     failure.map_or(Ok(()), Err)
+}
+
+/// Measures all points, adds a row for each, and prints the figures.
+fn measure_points(
+    args: &NvmeArgs,
+    sweep: &Sweep,
+    volume: &Volume,
+    session: &mut Session<'_>,
+    rows: &mut Vec<Row>,
+    text: &Text,
+) -> Result<(), Failure> {
+    for job in sweep.jobs(args, volume.bytes())? {
+        let bench = NvmeBench::new(volume, job)?;
+        warn_of_depth(bench.in_flight());
+        if rows.is_empty() {
+            let mut settings = bench.job().settings();
+            settings.retain(|(name, _)| !sweep.lists().swept().contains(name));
+            text.line(format_args!("{}", head_of("# ", &settings, bench.in_flight())))?;
+            if sweep.lists().is_swept() {
+                text.line(format_args!("{}", sweep.head()))?;
+            }
+        }
+        let row = session.measure(&bench)?;
+        let printed = match sweep.lists().is_swept() {
+            true => sweep.lines(&row).iter().try_for_each(|line| text.line(format_args!("{line}"))),
+            false => describe(&row, text),
+        };
+        rows.push(row);
+        printed?;
+    }
+    Ok(())
 }
 
 /// Writes the rows as the options ask.
