@@ -25,6 +25,8 @@ pub enum Failure {
     Usage(String),
     /// One line, and the exit code given here.
     Status(String, u8),
+    /// Each error has been printed when it occurred: nothing more is printed, and the exit code is the one given here.
+    Printed(u8),
     /// The reader of standard output has closed it: nothing is printed, exit code 0.
     BrokenPipe,
 }
@@ -269,6 +271,7 @@ pub fn has_terminal() -> bool {
 pub fn conclude(result: Result<(), Failure>) -> u8 {
     match result {
         Ok(()) | Err(Failure::BrokenPipe) => 0,
+        Err(Failure::Printed(code)) => code,
         Err(Failure::Error(message)) => {
             complain("error", &with_limit(message));
             1

@@ -371,7 +371,7 @@ impl Work<'_> {
 fn reason(failure: &Failure) -> String {
     match failure {
         Failure::Error(text) | Failure::Usage(text) | Failure::Status(text, _) => text.clone(),
-        Failure::BrokenPipe => String::new(),
+        Failure::BrokenPipe | Failure::Printed(_) => String::new(),
     }
 }
 

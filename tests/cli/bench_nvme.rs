@@ -3,7 +3,6 @@
 use crate::program::*;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 const JOB: [&str; 8] = ["bench", "nvme", "--engine", "cpu", "--size", "1M", "--runtime", "20ms"];
@@ -146,92 +145,6 @@ fn lists_that_make_too_many_points_are_refused() {
     mentions(&stderr(&o), &["more than 10000 combinations", "101 of numjobs", "101 of iodepth"]);
     let two = warpbell(&[&JOB[..], &["--filename", "x", "--bs", "4k,8k", "--compare", "cufile"]].concat());
     mentions(&stderr(&two), &["--compare measures one point"]);
-}
-
-/// Writes a job file beside a device file of 4 MiB, and returns both.
-fn job_file(folder: &Path, text: &str) -> (PathBuf, PathBuf) {
-    let (job, device) = (folder.join("a.fio"), folder.join("drive.img"));
-    std::fs::write(&device, (0..4 << 20).map(|i: u32| (i % 251) as u8).collect::<Vec<u8>>()).unwrap();
-    std::fs::write(&job, text.replace("DRIVE", name(&device))).unwrap();
-    (job, device)
-}
-
-#[test]
-fn jobs_of_fio_are_measured_one_after_another() {
-    let folder = folder();
-    let (job, device) = job_file(
-        folder.path(),
-        "[global]\nfilename=DRIVE\nbs=4k\nioengine=libaio\n[all]\nrw=randread\nsize=1MiB\n[half]\nstonewall\nrw=read\nsize=50%\nnumber_ios=100\n",
-    );
-    let before = std::fs::read(&device).unwrap();
-    let report = folder.path().join("jobs.json");
-    let text = succeeds(&["bench", "nvme", "--engine", "cpu", "--job", name(&job), "--json", name(&report)]);
-    mentions(
-        &text,
-        &["# all: rw randread  bs 4 KiB  iodepth 1  size 976.5 KiB", "# half: rw read", "ioengine", "1,000,000"],
-    );
-    assert_eq!(text.matches("# device").count(), 1, "{text}");
-    let report = json(&report);
-    let rows = report["results"].as_array().unwrap();
-    let commands = |row: &Value| (row["name"].clone(), row["runs"][0]["read"]["commands"].as_u64().unwrap());
-    // 1MiB is 1,000,000 bytes to fio: 244 whole blocks.
-    assert_eq!((commands(&rows[0]), commands(&rows[1])), (("all".into(), 244), ("half".into(), 100)));
-    assert!(std::fs::read(&device).unwrap() == before, "a job that only reads has changed the file");
-    let one = succeeds(&["bench", "nvme", "--engine", "cpu", "--job", name(&job), "--section", "half"]);
-    assert!(!one.contains("# all:") && one.contains("# half:"), "{one}");
-}
-
-#[test]
-fn a_job_never_enlarges_or_makes_what_it_reads() {
-    let folder = folder();
-    let read = |text: &str| {
-        let (job, device) = job_file(folder.path(), text);
-        (stderr(&warpbell(&["bench", "nvme", "--engine", "cpu", "--job", name(&job)])), device)
-    };
-    let (said, device) = read("[a]\nfilename=DRIVE\nrw=read\nsize=8m\n");
-    mentions(
-        &said,
-        &["a.fio:1: a: size=8388608", "the device has 4,194,304 bytes, and is not enlarged", "size=4194304 or less"],
-    );
-    assert_eq!(std::fs::metadata(&device).unwrap().len(), 4 << 20);
-    let (said, _) = read("[a]\nfilename=DRIVE.none\nrw=read\nsize=1m\n");
-    mentions(&said, &["drive.img.none"]);
-    assert!(!folder.path().join("drive.img.none").exists());
-    let (said, _) = read("[a]\nfilename=DRIVE\n[b]\nfilename=DRIVE\n");
-    mentions(&said, &["`b` runs at the same time as `a`", "stonewall", "--section"]);
-    let (said, device) = read("[a]\nfilename=DRIVE\nrw=randwrite\nsize=1m\n");
-    mentions(&said, &["drive.img", "--yes-destroy"]);
-    assert_eq!(std::fs::metadata(&device).unwrap().len(), 4 << 20);
-    let (said, _) = read("[a]\nfilename=DRIVE\nrw=read\nverify=crc32c\n");
-    mentions(&said, &["verify of a job that only reads"]);
-    // Not an option that is ignored.
-    let o = warpbell(&["bench", "nvme", "--job", "a.fio", "--sms", "4"]);
-    mentions(&stderr(&o), &["--sms", "cannot be used with"]);
-}
-
-#[test]
-fn jobs_before_one_that_fails_are_in_the_report() {
-    let folder = folder();
-    let (job, _) = job_file(
-        folder.path(),
-        "[global]\nfilename=DRIVE\nsize=1m\nnumber_ios=10\n[a]\nrw=read\n[b]\nstonewall\nrw=write\n",
-    );
-    let report = folder.path().join("a.json");
-    let o = warpbell(&["bench", "nvme", "--engine", "cpu", "--job", name(&job), "--json", name(&report)]);
-    assert_eq!(o.status.code(), Some(1));
-    mentions(&stderr(&o), &["drive.img", "--yes-destroy"]);
-    let report = json(&report);
-    let names: Vec<&Value> = report["results"].as_array().unwrap().iter().map(|row| &row["name"]).collect();
-    assert_eq!(names, ["a"]);
-}
-
-#[test]
-fn what_a_job_writes_is_read_back() {
-    let folder = folder();
-    let (job, device) =
-        job_file(folder.path(), "[a]\nfilename=DRIVE\nrw=randwrite\nbs=4k\nsize=1m\nverify=crc32c\niodepth=16\n");
-    let text = succeeds(&["bench", "nvme", "--engine", "cpu", "--job", name(&job), "--yes-destroy", name(&device)]);
-    mentions(&text, &["write: IOPS=", "verified: 1 MiB read back"]);
 }
 
 #[test]

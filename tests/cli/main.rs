@@ -20,6 +20,7 @@ mod gather;
 mod graph;
 mod highlights;
 mod inputs;
+mod job_files;
 mod large_imports;
 mod limits;
 mod manual;

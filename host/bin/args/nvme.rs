@@ -16,7 +16,7 @@ use warpbell::units::{Bytes, BytesOrShare, parse_duration};
 
 #[derive(Args, Clone, Debug)]
 pub struct NvmeArgs {
-    /// Measure the jobs of this fio job file, one after another (docs/fio-jobs.md)
+    /// Measure the jobs of this fio job file, those between two stonewalls at the same time (docs/fio-jobs.md)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["rw", "bs", "bssplit", "iodepth", "numjobs", "sms", "runtime", "ramp_time", "size", "offset", "io_size", "rwmixread", "rate", "norandommap", "random_distribution", "time_series", "steady_state", "percentile_list", "verify", "seed", "compare", "filename"])]
     pub job: Option<PathBuf>,
     /// Measure only this section of the job file; again for more

@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn rows_stand_below_their_heads() {
         let read = Direction::new("read", 1_000_000, 4_096_000_000, Duration::from_secs(2), None);
-        let run = NvmeRun { read: Some(read), write: None, verified: false, steadiness: None, gpu: None };
+        let run = NvmeRun { read: Some(read), ..NvmeRun::default() };
         let rows = rows("cuFile, 32 streams of 8", 256, &run);
         assert_eq!(rows[0].len(), head().len());
         for words in ["cuFile, 32 streams of 8 ", " 256 ", "read", "500k", "2.05GB/s", " - "] {

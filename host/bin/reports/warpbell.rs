@@ -6,8 +6,9 @@ use super::source::{Distribution, Source, TimeSeries, as_number, number, text};
 use serde_json::Value;
 
 /// Keys that are no results of the subject: they are settings, extremes, or times of preparation and checks.
-const NO_FIGURES: [&str; 14] = [
+const NO_FIGURES: [&str; 15] = [
     "environment",
+    "started_ns",
     "job",
     "phases",
     "graph",

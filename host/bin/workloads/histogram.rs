@@ -5,7 +5,7 @@
 use serde::{Serialize, Serializer};
 
 /// Counts of values in log-linear buckets.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     bits: u32,
     counts: Vec<u64>,

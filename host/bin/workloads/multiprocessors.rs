@@ -58,6 +58,17 @@ impl GpuCost {
         let multiprocessors = sms.unwrap_or(gpu.processors).min(grid.blocks);
         Ok(Some(Self { of: gpu.processors, multiprocessors, warps, registers, compute_left: None }))
     }
+
+    /// Returns what two kernels hold that run at the same time.
+    pub fn beside(self, other: Self) -> Self {
+        Self {
+            of: self.of,
+            multiprocessors: self.of.min(self.multiprocessors.saturating_add(other.multiprocessors)),
+            warps: self.warps.saturating_add(other.warps),
+            registers: self.registers.max(other.registers),
+            compute_left: None,
+        }
+    }
 }
 
 impl fmt::Display for GpuCost {

@@ -27,7 +27,11 @@ fn jobs_of_a_file_and_a_program_in_turn_are_described() {
     let [job, other] = ["a.fio", "other.json"].map(|file| folder.path().join(file));
     std::fs::write(&job, "[a]\nfilename=x\nsize=64k\n[b]\nstonewall\nrw=read:4k\nfilename=x\n").unwrap();
     let jobs = report(&format!("bench nvme --engine cpu --device soft:mem:1M --job {}", name(&job)));
-    has(&jobs, &["/results/1/name", "/results/1/job/skip_bytes"]);
+    has(&jobs, &["/results/1/name", "/results/1/job/skip_bytes", "/results/1/group", "/results/1/device"]);
+    has(&jobs, &["/results/0/runs/0/started_ns"]);
+    std::fs::write(&job, "[global]\nfilename=x\nsize=64k\ngroup_reporting\n[a]\n[b]\nrw=randread\n").unwrap();
+    let group = report(&format!("bench nvme --engine cpu --device soft:mem:1M --job {}", name(&job)));
+    has(&group, &["/results/0/jobs/1"]);
     let own = format!("{NVME} --engine cpu --output-format fio-json --json {}", name(&other));
     assert!(warpbell(&own.split(' ').collect::<Vec<_>>()).status.success());
     let in_turn = measured(&format!("{NVME} --beside cat<{}", name(&other)));

@@ -27,11 +27,13 @@ pub fn document(rows: &[Row], engine: &Engine, path: &PathReport) -> Value {
 fn job(number: usize, row: &Row) -> Value {
     let run = row.median();
     let runtime = [&run.read, &run.write].into_iter().flatten().map(|d| d.runtime_ns).max().unwrap_or(0);
+    let mut options = options(&row.job);
+    options.extend(row.device.iter().map(|device| ("filename".to_owned(), Value::from(device.as_str()))));
     let mut job = json!({
-        "jobname": format!("{}-{number}", row.job.rw),
-        "groupid": number,
+        "jobname": row.name.clone().unwrap_or_else(|| format!("{}-{number}", row.job.rw)),
+        "groupid": row.group.map_or(number, |group| group as usize),
         "error": 0,
-        "job options": options(&row.job),
+        "job options": options,
         "job_runtime": runtime / 1_000_000,
     });
     for (name, side) in [("read", &run.read), ("write", &run.write)] {

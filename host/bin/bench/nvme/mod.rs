@@ -1,8 +1,11 @@
 //! Runs `warpbell bench nvme`: one measurement, or one for each point of a sweep.
 
+mod batch;
 mod beside;
+mod devices;
 mod fio_job;
 mod fio_json;
+mod group;
 mod jobs;
 mod sweep;
 
@@ -13,6 +16,7 @@ use crate::output::{Failure, Text};
 use crate::progress::Loading;
 use crate::reports;
 use crate::rows::Rows;
+use crate::workloads::error::MeasureError;
 use crate::workloads::fio::Direction;
 use crate::workloads::nvme::{DepthLimit, InFlight, NvmeBench, NvmeJob, NvmeRun};
 use crate::workloads::report::{PathReport, Report, Spread};
@@ -37,6 +41,15 @@ struct Row {
     /// Name of the job in its job file.
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<String>,
+    /// Number of the job's group in its job file, as fio counts groups.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<u32>,
+    /// Names of all jobs of a group that has one row. `job` is the first of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    jobs: Vec<String>,
+    /// Device of the job of a job file; of a group that of its first job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<String>,
     job: NvmeJob,
     /// Commands in flight, after the limits of threads and queues.
     in_flight: u64,
@@ -55,6 +68,8 @@ struct Row {
 /// One run in one direction, as a row of `--csv`.
 #[derive(Debug, Serialize)]
 struct Line<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
     job: &'a NvmeJob,
     in_flight: u64,
     /// Number of the run, from 1 for the slowest.
@@ -65,8 +80,17 @@ struct Line<'a> {
 }
 
 impl Row {
+    /// Returns the results of these runs of a job.
+    fn of(job: &NvmeJob, in_flight: u64, mut runs: Vec<NvmeRun>) -> Self {
+        let iops = Spread::of(runs.iter().map(NvmeRun::iops));
+        runs.sort_by(|a, b| a.iops().total_cmp(&b.iops()));
+        let (name, group, jobs, device) = (None, None, Vec::new(), None);
+        Self { name, group, jobs, device, job: job.clone(), in_flight, iops, runs, cufile: None, beside: None }
+    }
+
     fn lines(&self) -> Vec<Line<'_>> {
         let line = |(i, run): (usize, &'_ NvmeRun), figures: &Direction| Line {
+            name: self.name.as_deref(),
             job: &self.job,
             in_flight: self.in_flight,
             run: i + 1,
@@ -228,20 +252,7 @@ struct Session<'a> {
 impl Session<'_> {
     /// Fills the device if the job needs it, and measures.
     fn measure(&mut self, bench: &NvmeBench<'_>) -> Result<Row, Failure> {
-        let job = bench.job();
-        let region = (job.offset_bytes, job.offset_bytes + job.size_bytes);
-        let has = |filled: (u64, u64)| filled.0 <= region.0 && region.1 <= filled.1;
-        if bench.needs_fill() && !self.filled.is_some_and(has) {
-            let bar = Loading::new();
-            self.interrupt.doing("filling the device");
-            bench.fill(|done, total| bar.filled(done, total))?;
-            self.interrupt.doing("measuring");
-            self.filled = Some(region);
-        }
-        // Writes without a check leave other data.
-        if job.writes() && !job.verify {
-            self.filled = None;
-        }
+        fill(bench, &mut self.filled, self.interrupt)?;
         let mut runs = Vec::new();
         for _ in 0..self.runs {
             runs.push(bench.run()?);
@@ -251,11 +262,27 @@ impl Session<'_> {
                 self.interrupt.doing("measuring");
             }
         }
-        let iops = Spread::of(runs.iter().map(NvmeRun::iops));
-        runs.sort_by(|a, b| a.iops().total_cmp(&b.iops()));
-        let in_flight = bench.in_flight().effective;
-        Ok(Row { name: None, job: job.clone(), in_flight, iops, runs, cufile: None, beside: None })
+        Ok(Row::of(bench.job(), bench.in_flight().effective, runs))
     }
+}
+
+/// Fills the device if the job needs it. `filled` is the part that has the data which a check expects.
+fn fill(bench: &NvmeBench<'_>, filled: &mut Option<(u64, u64)>, interrupt: &Interrupt) -> Result<(), MeasureError> {
+    let job = bench.job();
+    let region = (job.offset_bytes, job.offset_bytes + job.size_bytes);
+    let has = |filled: (u64, u64)| filled.0 <= region.0 && region.1 <= filled.1;
+    if bench.needs_fill() && !filled.is_some_and(has) {
+        let bar = Loading::new();
+        interrupt.doing("filling the device");
+        bench.fill(|done, total| bar.filled(done, total))?;
+        interrupt.doing("measuring");
+        *filled = Some(region);
+    }
+    // Writes without a check leave other data.
+    if job.writes() && !job.verify {
+        *filled = None;
+    }
+    Ok(())
 }
 
 /// Returns the arguments with the file that `--filename` names as the device.

@@ -108,8 +108,10 @@ fn of_counts(job: &NvmeJob, counts: &Counts) -> NvmeRun {
         read: job.reads().then(|| direction("read", 0)),
         write: job.writes().then(|| direction("write", 1)),
         verified: job.verify && job.reads(),
+        started: None,
         steadiness: None,
         gpu: None,
+        histograms: counts.histograms.clone(),
     }
 }
 

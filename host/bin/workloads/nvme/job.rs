@@ -273,7 +273,7 @@ pub(in crate::workloads) fn as_nanoseconds<S: Serializer>(d: &Duration, s: S) ->
     s.serialize_u64(nanoseconds(*d))
 }
 
-fn as_nanoseconds_if<S: Serializer>(d: &Option<Duration>, s: S) -> Result<S::Ok, S::Error> {
+pub(super) fn as_nanoseconds_if<S: Serializer>(d: &Option<Duration>, s: S) -> Result<S::Ok, S::Error> {
     s.serialize_u64(d.map_or(0, nanoseconds))
 }
 

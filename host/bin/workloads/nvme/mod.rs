@@ -2,13 +2,16 @@
 
 pub mod distribution;
 mod job;
+mod run;
 mod series;
 mod shape;
 pub mod sizes;
 pub mod steady;
+pub mod together;
 
 pub(super) use job::as_nanoseconds;
 pub use job::{NvmeJob, Pattern, Rates};
+pub use run::NvmeRun;
 pub use shape::{DepthLimit, InFlight};
 
 use super::cufile::pattern::Geometry;
@@ -22,10 +25,8 @@ use super::params::{
 };
 use super::report::nanoseconds;
 use rayon::prelude::*;
-use serde::Serialize;
 use series::SeriesMemory;
 use shape::Shape;
-use std::fmt;
 use std::time::{Duration, Instant};
 use steady::Steadiness;
 use warpbell::engine::{Args, Engine, Grid, KernelArg, Run};
@@ -60,45 +61,6 @@ const KERNEL_PART: u64 = 64 << 20;
 const WORK_LIMIT: Duration = Duration::from_secs(24 * 3600);
 /// Time after the runtime for the last commands to complete.
 const GRACE: Duration = Duration::from_secs(30);
-
-/// Results of one measurement.
-#[derive(Clone, Debug, Serialize)]
-pub struct NvmeRun {
-    /// Results of reads, if the job has any.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub read: Option<Direction>,
-    /// Results of writes, if the job has any.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub write: Option<Direction>,
-    /// True if all data read equals the data written; false if it was not checked.
-    pub verified: bool,
-    /// Steadiness of the rate, if the job has a criterion.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub steadiness: Option<Steadiness>,
-    /// Share of the GPU that the kernel held of the GPU.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub gpu: Option<GpuCost>,
-}
-
-impl NvmeRun {
-    /// Returns the commands per second of both directions together.
-    pub fn iops(&self) -> f64 {
-        [&self.read, &self.write].into_iter().flatten().map(|d| d.iops).sum()
-    }
-}
-
-impl fmt::Display for NvmeRun {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, d) in [&self.read, &self.write].into_iter().flatten().enumerate() {
-            if i > 0 {
-                writeln!(f)?;
-            }
-            write!(f, "{d}")?;
-        }
-        self.steadiness.iter().try_for_each(|s| write!(f, "\n  {s}"))?;
-        self.gpu.iter().try_for_each(|gpu| write!(f, "\n{gpu}"))
-    }
-}
 
 /// Time between two looks at the series of a run that ends when it is steady.
 const LOOK: Duration = Duration::from_millis(20);
@@ -167,6 +129,15 @@ impl<'a> NvmeBench<'a> {
     /// contradict each other, or a fill would not fit into free memory. [`MeasureError::Storage`],
     /// [`MeasureError::Memory`] or [`MeasureError::Engine`] if an allocation or the query of a kernel's occupancy fails.
     pub fn new(volume: &'a Volume, job: NvmeJob) -> Result<Self, MeasureError> {
+        Self::beside(volume, job, 1)
+    }
+
+    /// As [`NvmeBench::new`], for one of `kernels` kernels that run at the same time ([`together::run`]). A GPU holds all of
+    /// them; CPU threads take turns.
+    ///
+    /// # Errors
+    /// As for [`NvmeBench::new`], and [`MeasureError::Refused`] if a GPU does not hold so many.
+    pub fn beside(volume: &'a Volume, job: NvmeJob, kernels: u32) -> Result<Self, MeasureError> {
         check_bytes(volume, &job)?;
         let units = Units::of(&job)?;
         if job.writes() || needs_fill(volume, &job) {
@@ -179,7 +150,7 @@ impl<'a> NvmeBench<'a> {
             Ok((blocks * BLOCK_WARPS).clamp(1, PROCESSOR_WARPS))
         };
         let most_warps = match multiprocessors::checked(engine, job.sms)? {
-            Some(sms) => sms * resident(ONE)?.min(resident(PLAIN)?).min(resident(MANY)?),
+            Some(sms) => together::share(sms * resident(ONE)?.min(resident(PLAIN)?).min(resident(MANY)?), kernels)?,
             None => u32::try_from(info.threads).unwrap_or(u32::MAX),
         };
         let time = job.runtime.map_or(Duration::ZERO, |runtime| job.ramp.saturating_add(runtime));
@@ -216,12 +187,21 @@ impl<'a> NvmeBench<'a> {
 
     /// Returns the number of commands in flight: requested, and effective after the limits of threads and queues.
     pub fn in_flight(&self) -> InFlight {
+        self.shape.in_flight(self.job.in_flight(), self.volume.queues(), self.pair_holds())
+    }
+
+    /// Returns the number of commands that all queue pairs of the volume hold.
+    pub fn queues_hold(&self) -> u64 {
+        self.pair_holds() * u64::from(self.volume.queues())
+    }
+
+    /// Returns the number of commands that one queue pair holds, on all devices together.
+    fn pair_holds(&self) -> u64 {
         let volume = self.volume;
         // A write to all copies takes a queue entry on each device.
         let together = if volume.is_replicated() && self.job.writes() { 1 } else { volume.devices() };
         // A ring of D entries holds D - 1 commands (NVMe Base 2.1, 3.3.1).
-        let most = together * u64::from(volume.depth().saturating_sub(1));
-        self.shape.in_flight(self.job.in_flight(), volume.queues(), most)
+        together * u64::from(volume.depth().saturating_sub(1))
     }
 
     /// Returns true if [`NvmeBench::fill`] must precede [`NvmeBench::run`]: the job checks the data that it reads, or
@@ -289,10 +269,28 @@ impl<'a> NvmeBench<'a> {
     /// [`MeasureError::Wrong`] if a command read wrong data. [`MeasureError::Memory`], [`MeasureError::Engine`] or
     /// [`MeasureError::Run`] if the kernel or the access to its counters fails.
     pub fn run(&self) -> Result<NvmeRun, MeasureError> {
+        if self.compute.is_some() {
+            self.warm_up()?;
+        }
+        self.clear()?;
+        self.measure()
+    }
+
+    /// Runs the kernel once without commands: its first launch may wait for all running kernels.
+    fn warm_up(&self) -> Result<(), MeasureError> {
+        self.finish(self.launch(self.kernel(), Parameters { runtime_ns: 0, ..self.parameters() })?, GRACE).map(drop)
+    }
+
+    /// Sets all counters to 0, and takes a request to end back.
+    fn clear(&self) -> Result<(), MeasureError> {
         self.histogram.fill(0, self.histogram.len(), 0)?;
         self.totals.fill(0, self.totals.len(), 0)?;
         self.stop.set(0, 0u32)?;
-        self.series.iter().try_for_each(SeriesMemory::clear)?;
+        Ok(self.series.iter().try_for_each(SeriesMemory::clear)?)
+    }
+
+    /// Measures once, with counters that are 0.
+    fn measure(&self) -> Result<NvmeRun, MeasureError> {
         let kernel = self.kernel();
         let limit = match self.job.runtime {
             Some(runtime) => self.job.ramp.saturating_add(runtime).saturating_add(GRACE),
@@ -304,9 +302,6 @@ impl<'a> NvmeBench<'a> {
             self.finish(run, limit)
         };
         let engine = self.volume.engine();
-        if self.compute.is_some() {
-            self.finish(self.launch(kernel, Parameters { runtime_ns: 0, ..self.parameters() })?, GRACE)?;
-        }
         let within = limit.saturating_add(GRACE);
         let (elapsed, compute_left) = Compute::beside(self.compute, engine, self.job.sms, within, measured)?;
         let elapsed = elapsed.saturating_sub(self.job.ramp);
@@ -319,13 +314,23 @@ impl<'a> NvmeBench<'a> {
                 "{wrong} commands read other data than was written, one of them at byte {offset}"
             )));
         }
+        let histograms = [self.latencies(0)?, self.latencies(1)?];
+        let direction = |name, number: usize| self.direction(name, number, &totals, elapsed, &histograms[number]);
         Ok(NvmeRun {
-            read: self.job.reads().then(|| self.direction("read", 0, &totals, elapsed)).transpose()?,
-            write: self.job.writes().then(|| self.direction("write", 1, &totals, elapsed)).transpose()?,
+            read: self.job.reads().then(|| direction("read", 0)).transpose()?,
+            write: self.job.writes().then(|| direction("write", 1)).transpose()?,
             verified: self.job.verify && self.job.reads(),
+            started: None,
             steadiness: self.steadiness()?,
             gpu: gpu.map(|gpu| GpuCost { compute_left, ..gpu }),
+            histograms,
         })
+    }
+
+    /// Returns the latencies of reads (0) or writes (1).
+    fn latencies(&self, number: usize) -> Result<Histogram, MeasureError> {
+        let first = number * NVME_BENCH_BUCKETS * size_of::<u64>();
+        Ok(Histogram::new(NVME_BENCH_BITS, self.histogram.get_slice::<u64>(first, NVME_BENCH_BUCKETS)?))
     }
 
     /// Returns the results of reads (0) or writes (1).
@@ -335,11 +340,9 @@ impl<'a> NvmeBench<'a> {
         number: usize,
         totals: &[u64],
         elapsed: Duration,
+        latencies: &Histogram,
     ) -> Result<Direction, MeasureError> {
-        let first = number * NVME_BENCH_BUCKETS * size_of::<u64>();
-        let counts = self.histogram.get_slice::<u64>(first, NVME_BENCH_BUCKETS)?;
-        let latency = Histogram::new(NVME_BENCH_BITS, counts).latency(&self.job.percentiles);
-        let shift = self.volume.block_shift();
+        let (shift, latency) = (self.volume.block_shift(), latencies.latency(&self.job.percentiles));
         let time_series = match (&self.series, self.job.interval) {
             (Some(series), Some(_)) => Some(series.of(number, elapsed, shift)?),
             _ => None,
