@@ -195,6 +195,19 @@ impl CpuEngine {
         Grid { blocks: self.threads as u32, threads: self.warp_width }
     }
 
+    /// Checks the size of a kernel's grid.
+    pub(super) fn check_grid(&self, kernel: &str, grid: Grid) -> Result<(), EngineError> {
+        let refuse = |reason: &str| refused(kernel, grid, reason);
+        let width = self.warp_width;
+        if grid.blocks == 0 || grid.threads == 0 || !grid.threads.is_multiple_of(width) {
+            return Err(refuse(&format!("use at least one block, and whole warps of {width} threads in each")));
+        }
+        if u64::from(grid.blocks) * u64::from(grid.threads) > 4096 {
+            return Err(refuse("the CPU engine runs at most 4,096 threads; use the grid that Engine::grid returns"));
+        }
+        Ok(())
+    }
+
     /// # Safety
     /// As [`Engine::launch`](super::Engine::launch).
     pub(super) unsafe fn launch(&self, kernel: &str, grid: Grid, args: super::Args) -> Result<CpuRun, EngineError> {
@@ -219,14 +232,7 @@ impl CpuEngine {
             let (expected, given) = (expected.to_vec(), args.sizes().to_vec());
             return Err(EngineError::Arguments { kernel: kernel.to_owned(), expected, given });
         }
-        let refuse = |reason: &str| refused(kernel, grid, reason);
-        let width = self.warp_width;
-        if grid.blocks == 0 || grid.threads == 0 || !grid.threads.is_multiple_of(width) {
-            return Err(refuse(&format!("use at least one block, and whole warps of {width} threads in each")));
-        }
-        if u64::from(grid.blocks) * u64::from(grid.threads) > 4096 {
-            return Err(refuse("the CPU engine runs at most 4,096 threads; use the grid that Engine::grid returns"));
-        }
+        self.check_grid(kernel, grid)?;
         let parameters = args.pointers();
         Ok(Prepared {
             kernel: kernel.to_owned(),

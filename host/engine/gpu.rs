@@ -127,6 +127,11 @@ impl GpuEngine {
     }
 
     #[cfg(feature = "internals")]
+    pub(super) fn check_grid(&self, kernel: &str, grid: Grid) -> Result<(), EngineError> {
+        check_grid(kernel, grid, self.function(kernel)?.max_threads)
+    }
+
+    #[cfg(feature = "internals")]
     pub(super) fn registers(&self, kernel: &str) -> Result<u32, EngineError> {
         Ok(self.function(kernel)?.registers)
     }

@@ -243,6 +243,19 @@ impl Engine {
         }
     }
 
+    /// Checks the size of a kernel's grid, as a launch does.
+    ///
+    /// # Errors
+    /// [`EngineError::Grid`] if the engine cannot run such a grid. [`EngineError::NoKernel`] if no image of a GPU engine
+    /// has such a kernel.
+    #[cfg(feature = "internals")]
+    pub fn check_grid(&self, kernel: &str, grid: Grid) -> Result<(), EngineError> {
+        match &self.0.backend {
+            Backend::Cpu(c) => c.check_grid(kernel, grid),
+            Backend::Gpu(g) => g.check_grid(kernel, grid),
+        }
+    }
+
     /// Returns the registers that a thread of this kernel has on the GPU; 0 on the CPU engine.
     ///
     /// # Errors
