@@ -5,21 +5,20 @@ mod gather;
 mod mapping;
 mod nvme;
 mod post;
+mod queue;
 mod rdma;
 mod shmem;
 mod stream;
 mod sweep;
 
-use crate::args::{ArrayArgs, BenchCommand, QueueArgs};
+use crate::args::{ArrayArgs, BenchCommand};
 use crate::interrupt::Interrupt;
 use crate::output::{Failure, Text};
 use crate::rows::Rows;
 use crate::workloads::array::{self, ArrayBench};
-use crate::workloads::queue::{self, QueueSetting};
-use crate::workloads::report::{Report, nanoseconds};
+use crate::workloads::report::Report;
 use crate::{device, engine, output};
 use serde_json::json;
-use warpbell::engine::EngineKind;
 use warpbell::storage::{Cache, Drive, OverwritePolicy, Volume};
 use warpbell::units::Bytes;
 
@@ -32,7 +31,7 @@ pub fn run(command: BenchCommand, interrupt: &Interrupt) -> Result<(), Failure> 
     interrupt.doing("measuring");
     match command {
         BenchCommand::Nvme(args) => nvme::run(&args, interrupt),
-        BenchCommand::Queue(args) => queue(&args, interrupt),
+        BenchCommand::Queue(args) => queue::run(&args, interrupt),
         BenchCommand::Mapping(args) => mapping::run(&args, interrupt),
         BenchCommand::Post(args) => post::run(&args, interrupt),
         BenchCommand::Array(args) => array(&args, interrupt),
@@ -42,58 +41,6 @@ pub fn run(command: BenchCommand, interrupt: &Interrupt) -> Result<(), Failure> 
         BenchCommand::Stream(args) => stream::run(&args, interrupt),
     }
 }
-
-// --- the queue core ------------------------------------------------------------------------------------------------------
-
-fn queue(args: &QueueArgs, interrupt: &Interrupt) -> Result<(), Failure> {
-    let text = Text::of_measurement(&args.measure.output)?;
-    let engine = engine::open(&args.measure.engine)?;
-    let counts: Vec<u32> = match (&args.queues[..], engine.kind()) {
-        ([], EngineKind::Gpu) => vec![1, 8, 32, 128],
-        ([], EngineKind::Cpu) => vec![1, 2],
-        (given, _) => given.to_vec(),
-    };
-    text.line(format_args!("# warpbell {}  bench queue  engine {engine}", env!("CARGO_PKG_VERSION")))?;
-    text.line(format_args!(
-        "# ideal controller: kernels that complete every command at once; every command checked; runs {}",
-        args.measure.runs
-    ))?;
-    text.line(format_args!("{}", queue::HEAD))?;
-    let _stop = interrupt.stops(&engine);
-    let mut rows = Vec::new();
-    let sms: Vec<Option<u32>> =
-        if args.sms.is_empty() { vec![None] } else { args.sms.iter().copied().map(Some).collect() };
-    for (count, sms) in counts.iter().flat_map(|count| sms.iter().map(|sms| (*count, *sms))) {
-        let suited = QueueSetting::suited(&engine, count, args.depth, sms)?;
-        let setting = QueueSetting {
-            submitters: args.submitters.unwrap_or(suited.submitters),
-            commands_each: args.commands.unwrap_or(suited.commands_each),
-            ..suited
-        };
-        let row = queue::measure(&engine, setting, args.measure.runs)?;
-        text.line(format_args!("{row}"))?;
-        if let (Some(_), Some(gpu)) = (sms, &row.gpu) {
-            text.line(format_args!("#{gpu}"))?;
-        }
-        if row.setting.submitters == 1 {
-            text.line(format_args!(
-                "# one at a time: {:.2} us for a command (median)",
-                1e6 / row.commands_per_s.median
-            ))?;
-        }
-        rows.push(row);
-    }
-    if let Some(to) = &args.measure.output.csv {
-        output::write_rows(&Rows::of(&rows)?, to)?;
-    }
-    if let Some(path) = &args.measure.output.report.json {
-        let config = json!({ "runs": args.measure.runs, "deadline_ns": nanoseconds(args.measure.engine.deadline) });
-        output::write_json("bench queue", &Report::new(config, &engine, None, rows), path)?;
-    }
-    Ok(())
-}
-
-// --- the cache -----------------------------------------------------------------------------------------------------------
 
 /// Size of the array in bytes on a GPU engine, if `--size` is absent.
 const GPU_ARRAY: u64 = 8 << 30;

@@ -50,7 +50,7 @@ fn machines_and_devices_are_described_in_80_columns() {
 fn queue_cores_and_the_cache_are_measured_in_80_columns() {
     all_fit(&[
         "bench queue --queues 1,2 --depth 64 --commands 100 --runs 1",
-        "bench queue --queues 1 --submitters 1 --depth 64 --commands 100 --runs 1",
+        "bench queue --queues 1 --submitters 1,64 --depth 64,65536 --commands 100 --runs 1",
         "bench post --depth 64 --posts 100 --iters 50 --runs 1",
         "bench post --depth 64 --posts 100 --iters 50 --runs 1 --blueflame --collapsed --inline --inlined",
         "bench post --depth 64 --posts 100 --iters 50 --runs 1 --capsules",

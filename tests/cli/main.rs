@@ -44,6 +44,7 @@ mod stored;
 mod stored_graphs;
 mod stream;
 mod suites;
+mod sweeps;
 mod tables;
 mod terminal;
 #[path = "../common/tree.rs"]

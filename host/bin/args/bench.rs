@@ -18,7 +18,9 @@ pub enum BenchCommand {
     )]
     Nvme(Box<NvmeArgs>),
     /// Measure the queue core alone, against an ideal controller made of kernels
-    #[command(after_help = "Example:\n  warpbell bench queue --runs 7")]
+    #[command(
+        after_help = "Examples:\n  warpbell bench queue --runs 7\n  warpbell bench queue --queues 1 --depth 64,1024 --submitters 1,32,1024"
+    )]
     Queue(QueueArgs),
     /// Compare the CPU's loads and stores of GPU memory, through GDRCopy's module, with copies of the driver
     #[command(after_help = "Example:\n  warpbell bench mapping --max-size 64k")]
@@ -53,17 +55,18 @@ pub enum BenchCommand {
 
 #[derive(Args, Clone, Debug)]
 pub struct QueueArgs {
-    /// Queue pairs; separate several values with commas [default: 1,8,32,128 on gpu, 1,2 on cpu]
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
+    /// Queue pairs; several with commas, as for every option that says LIST, are measured one after another
+    /// [default: 1,8,32,128 on gpu, 1,2 on cpu]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub queues: Vec<u32>,
-    /// Entries in each queue, a power of two
-    #[arg(long, value_name = "N", default_value_t = 1024)]
-    pub depth: u32,
+    /// Entries in each queue, a power of two [default: 1024]
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub depth: Vec<u32>,
     /// Threads that submit, in whole blocks; one takes the way of a single read [default: by the number of queue pairs]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1 << 22))]
-    pub submitters: Option<u32>,
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1 << 22))]
+    pub submitters: Vec<u32>,
     /// Multiprocessors of the GPU to use, the controller's included; a kernel that computes occupies the others, and the
-    /// report says how much of it is left; several with commas [default: all]
+    /// report says how much of it is left [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub sms: Vec<u32>,
     /// Commands per submitting thread

@@ -2,7 +2,7 @@
 
 use crate::output::Failure;
 use crate::workloads::histogram::Latency;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use warpbell::units::three_digits;
 
 /// Maximum number of points.
@@ -95,6 +95,54 @@ impl<V: Display> Lists<V> {
     }
 }
 
+/// Value of an option, which changes a part of a setting `S`.
+pub struct Change<S> {
+    words: String,
+    apply: Box<dyn Fn(&mut S)>,
+}
+
+impl<S> Display for Change<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words)
+    }
+}
+
+impl<S: 'static> Dimension<Change<S>> {
+    /// Returns the option `name` with the values of a list, each of which `set` writes into a setting.
+    pub fn setting<T: Copy + Display + 'static>(name: &'static str, list: &[T], set: fn(&mut S, T)) -> Self {
+        Self::new(name, list, |value| Change {
+            words: value.to_string(),
+            apply: Box::new(move |setting| set(setting, value)),
+        })
+    }
+}
+
+impl<S: Clone> Lists<Change<S>> {
+    /// Returns the settings of all points: `base`, with the values of the options.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] if there are too many points.
+    pub fn settings(&self, base: &S) -> Result<Vec<S>, Failure> {
+        let at = |point: &Vec<&Change<S>>| {
+            let mut setting = base.clone();
+            point.iter().for_each(|change| (change.apply)(&mut setting));
+            setting
+        };
+        Ok(self.points()?.iter().map(at).collect())
+    }
+}
+
+/// Returns the settings without those that are in front of them already: options that have no effect beside others make
+/// equal ones.
+pub fn distinct<S: PartialEq>(all: impl IntoIterator<Item = S>) -> Vec<S> {
+    all.into_iter().fold(Vec::new(), |mut kept, setting| {
+        if !kept.contains(&setting) {
+            kept.push(setting);
+        }
+        kept
+    })
+}
+
 /// Returns a point with one value more.
 fn with<'v, V>(point: &[&'v V], value: &'v V) -> Vec<&'v V> {
     [point, &[value]].concat()
@@ -145,6 +193,19 @@ mod tests {
             Err(Failure::Usage(text)) => assert!(text.starts_with("--compare measures one point"), "{text}"),
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn settings_have_the_values_of_their_point() {
+        let lists: Lists<Change<(u32, u32)>> = Lists::new(vec![
+            Dimension::setting("qp", &[1, 2], |s, n| s.0 = n),
+            Dimension::setting("depth", &[7, 8], |s, n| s.1 = n),
+        ]);
+        assert_eq!(lists.settings(&(5, 5)).unwrap(), [(1, 7), (1, 8), (2, 7), (2, 8)]);
+        assert_eq!(lists.cells(|name| name.to_owned()), "qp  depth  ");
+        let default: Lists<Change<(u32, u32)>> = Lists::new(vec![Dimension::setting("qp", &[], |s, n| s.0 = n)]);
+        assert_eq!(default.settings(&(5, 5)).unwrap(), [(5, 5)]);
+        assert_eq!(distinct([3, 1, 3, 2, 1]), [3, 1, 2]);
     }
 
     #[test]

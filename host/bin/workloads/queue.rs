@@ -27,11 +27,28 @@ const DOORBELL_STRIDE: usize = 128;
 const SUBMITTERS_PER_BLOCK: u32 = 256;
 /// Warps of the ideal controller in a block: few, so that the controller has multiprocessors of its own.
 const CONTROLLER_WARPS: u32 = 8;
+/// Largest number of commands of a measurement.
+const MOST_COMMANDS: u64 = u32::MAX as u64 * 4;
 /// Time limit of one measurement.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Parameters of a measurement.
-#[derive(Clone, Copy, Debug, Serialize)]
+/// Parameters that options give. Those that are absent suit the engine.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueOptions {
+    /// Queue pairs.
+    pub queues: u32,
+    /// Entries of each queue.
+    pub depth: u32,
+    /// Threads that submit.
+    pub submitters: Option<u32>,
+    /// Commands per thread.
+    pub commands_each: Option<u32>,
+    /// Multiprocessors of a GPU that the kernels are kept to.
+    pub sms: Option<u32>,
+}
+
+/// Parameters of a measurement, which [`QueueSetting::new`] has checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct QueueSetting {
     /// Queue pairs.
     pub queues: u32,
@@ -47,23 +64,80 @@ pub struct QueueSetting {
 }
 
 impl QueueSetting {
-    /// Returns parameters that suit `engine`: enough threads to keep the queues half full, as many as `sms`
-    /// multiprocessors hold, and enough commands for tenths of a second.
+    /// Returns the parameters of a measurement on `engine`. Without options there are enough threads to keep the queues
+    /// half full, as many as `sms` multiprocessors hold, and enough commands for tenths of a second.
     ///
     /// # Errors
-    /// [`MeasureError::Refused`] if they hold none beside the controller. [`MeasureError::Engine`] if the query of a
-    /// kernel's occupancy fails.
-    pub fn suited(engine: &Engine, queues: u32, depth: u32, sms: Option<u32>) -> Result<Self, MeasureError> {
-        if !engine.is_gpu() {
-            multiprocessors::checked(engine, sms)?;
-            return Ok(Self { queues, depth, submitters: queues * 2, commands_each: 10_000, sms });
+    /// [`MeasureError::Refused`] if the depth is no power of two from 2 to 65536, the number of commands is too large,
+    /// or the multiprocessors do not hold all threads beside the controller. [`MeasureError::Engine`] if the engine
+    /// cannot run so many threads, or the query of a kernel's occupancy fails.
+    pub fn new(engine: &Engine, given: &QueueOptions) -> Result<Self, MeasureError> {
+        let QueueOptions { queues, depth, sms, .. } = *given;
+        if !depth.is_power_of_two() || !(2..=1 << 16).contains(&depth) {
+            return refuse!("a queue of {depth} entries: choose a power of two from 2 to 65536");
         }
-        let submitters = queues.saturating_mul(512).clamp(1024, 1 << 16);
-        let submitters = match sms {
-            Some(_) => submitters.min(most_submitters(engine, queues, sms)?),
-            None => submitters,
+        multiprocessors::checked(engine, sms)?;
+        let most = sms.map(|_| most_submitters(engine, queues, sms)).transpose()?;
+        let (submitters, commands) = match engine.is_gpu() {
+            true => (queues.saturating_mul(512).clamp(1024, 1 << 16).min(most.unwrap_or(u32::MAX)), 2048),
+            false => (queues * 2, 10_000),
         };
-        Ok(Self { queues, depth, submitters, commands_each: 2048, sms })
+        let submitters = whole_blocks(given.submitters.unwrap_or(submitters), engine.info().warp_width);
+        let setting = Self { queues, depth, submitters, commands_each: given.commands_each.unwrap_or(commands), sms };
+        if setting.commands() > MOST_COMMANDS {
+            return refuse!(
+                "{submitters} threads with {} commands each are too many: give fewer --submitters or --commands",
+                setting.commands_each
+            );
+        }
+        if let (Some(sms), Some(most)) = (sms, most.filter(|most| submitters > *most)) {
+            return refuse!(
+                "--sms {sms}: {submitters} threads do not run at once there; give {most} --submitters or fewer"
+            );
+        }
+        let width = engine.info().warp_width;
+        engine.check_grid(CONTROLLER, setting.controller_grid(width))?;
+        engine.check_grid(setting.kernel(), setting.grid(width))?;
+        Ok(setting)
+    }
+
+    /// Returns the number of commands of all threads.
+    fn commands(&self) -> u64 {
+        u64::from(self.submitters) * u64::from(self.commands_each)
+    }
+
+    /// Returns true if one thread submits. It has a kernel of its own, of one warp.
+    fn is_alone(&self) -> bool {
+        self.submitters == 1
+    }
+
+    /// Returns the name of the submitters' kernel.
+    fn kernel(&self) -> &'static str {
+        if self.is_alone() { SUBMIT_ALONE } else { SUBMIT }
+    }
+
+    /// Returns the number of submitting warps.
+    fn warps(&self, width: u32) -> u32 {
+        self.submitters.div_ceil(width)
+    }
+
+    /// Returns the grid of the submitters.
+    fn grid(&self, width: u32) -> Grid {
+        blocks_of(self.warps(width), SUBMITTERS_PER_BLOCK / 32, width)
+    }
+
+    /// Returns the grid of the ideal controller.
+    fn controller_grid(&self, width: u32) -> Grid {
+        blocks_of(self.queues, CONTROLLER_WARPS, width)
+    }
+}
+
+/// Returns a number of submitters in whole blocks: every warp of the grid submits.
+fn whole_blocks(submitters: u32, width: u32) -> u32 {
+    match submitters {
+        1 => 1,
+        n if width == 32 && n > SUBMITTERS_PER_BLOCK => n.next_multiple_of(SUBMITTERS_PER_BLOCK),
+        n => n.next_multiple_of(width),
     }
 }
 
@@ -102,7 +176,7 @@ pub const HEAD: &str = "# queues     depth   threads  commands       min    medi
 impl fmt::Display for QueueRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (s, r) = (&self.setting, &self.commands_per_s);
-        let commands = u64::from(s.submitters) * u64::from(s.commands_each);
+        let commands = s.commands();
         let mega = |rate: f64| three_digits(rate / 1e6);
         write!(
             f,
@@ -194,38 +268,13 @@ impl Queues {
 /// Measures one setting `runs` times.
 ///
 /// # Errors
-/// [`MeasureError::Refused`] if the depth is no power of two from 2 to 65536, or the number of commands is too large.
 /// [`MeasureError::Wrong`] if the two sides saw different commands, or a command failed. [`MeasureError::Memory`],
 /// [`MeasureError::Engine`] or [`MeasureError::Run`] if memory or a kernel fails.
 pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<QueueRow, MeasureError> {
-    if !setting.depth.is_power_of_two() || !(2..=1 << 16).contains(&setting.depth) {
-        return refuse!("a queue of {} entries: choose a power of two from 2 to 65536", setting.depth);
-    }
-    let width = engine.info().warp_width;
-    // Whole blocks: every warp of the grid submits.
-    let block = if width == 32 && setting.submitters > SUBMITTERS_PER_BLOCK { SUBMITTERS_PER_BLOCK } else { width };
-    // One thread alone has a kernel of its own, of one warp.
-    let alone = setting.submitters == 1;
-    let submitters = if alone { 1 } else { setting.submitters.next_multiple_of(block) };
-    let setting = QueueSetting { submitters, ..setting };
-    let commands = u64::from(submitters) * u64::from(setting.commands_each);
-    if commands > u64::from(u32::MAX) * 4 {
-        let each = setting.commands_each;
-        return refuse!(
-            "{submitters} threads with {each} commands each are too many: give fewer --submitters or --commands"
-        );
-    }
-    if let Some(sms) = setting.sms {
-        let most = most_submitters(engine, setting.queues, setting.sms)?;
-        if submitters > most {
-            return refuse!(
-                "--sms {sms}: {submitters} threads do not run at once there; give {most} --submitters or fewer"
-            );
-        }
-    }
+    let (width, commands) = (engine.info().warp_width, setting.commands());
+    let (warps, grid) = (setting.warps(width) as usize, setting.grid(width));
     let compute = setting.sms.map(|_| Compute::measure(engine)).transpose()?;
     let queues = Queues::new(engine, setting.queues, setting.depth)?;
-    let warps = submitters.div_ceil(width) as usize;
     let serviced = engine.allocate(Place::Device, setting.queues as usize * size_of::<Serviced>())?;
     let progress = engine.allocate(Place::Device, setting.queues as usize * size_of::<u32>())?;
     let submitted = engine.allocate(Place::Device, warps * size_of::<Submitted>())?;
@@ -234,7 +283,6 @@ pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<Queu
     let mut rates = Vec::new();
     let mut per_doorbell = 0.0;
     let mut left = None;
-    let grid = blocks_of(warps as u32, SUBMITTERS_PER_BLOCK / 32, width);
     // One run more than requested: the first is a warm-up and does not count.
     for turn in 0..=runs {
         queues.reset(|_, queue| queue)?;
@@ -249,7 +297,7 @@ pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<Queu
             let controller = unsafe {
                 engine.launch(
                     CONTROLLER,
-                    blocks_of(setting.queues, CONTROLLER_WARPS, width),
+                    setting.controller_grid(width),
                     args!(&queues.queues, setting.queues, &stop, limit_ns, &serviced, &progress),
                 )
             }?;
@@ -258,7 +306,7 @@ pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<Queu
             // SAFETY: the arguments are this kernel's parameters; the memory that they refer to lives until the run has
             // ended.
             let submitters = unsafe {
-                match alone {
+                match setting.is_alone() {
                     true => engine.launch(SUBMIT_ALONE, grid, args!(table, control, each, &submitted)),
                     false => engine.launch(SUBMIT, grid, args!(table, setting.queues, control, each, &submitted)),
                 }
@@ -280,7 +328,7 @@ pub fn measure(engine: &Engine, setting: QueueSetting, runs: u32) -> Result<Queu
         }
     }
     let commands_per_s = Spread::of(rates).unwrap_or(Spread { min: 0.0, median: 0.0, max: 0.0 });
-    let gpu = GpuCost::of(engine, if alone { SUBMIT_ALONE } else { SUBMIT }, grid, setting.sms)?;
+    let gpu = GpuCost::of(engine, setting.kernel(), grid, setting.sms)?;
     let gpu = gpu.map(|gpu| GpuCost { compute_left: left, ..gpu });
     Ok(QueueRow { setting, commands_per_s, commands_per_doorbell: per_doorbell, gpu })
 }

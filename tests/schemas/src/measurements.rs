@@ -58,7 +58,8 @@ fn copies_of_a_device_are_described() {
 
 #[test]
 fn the_queue_core_posts_and_the_cache_are_measured() {
-    measured("bench queue --queues 1,2 --depth 64 --commands 100 --runs 2");
+    let queue = measured("bench queue --queues 1,2 --depth 64,128 --submitters 1,2 --commands 100 --runs 2");
+    has(&queue, &["/config/swept/2", "/results/7/submitters"]);
     measured("bench array --size 1M --runs 2");
     for more in ["--blocks 1,2", "--blueflame --collapsed --inline --inlined", "--capsules"] {
         let posts = measured(&format!("bench post --depth 64 --posts 100 --iters 50 --runs 1 {more}"));
