@@ -78,7 +78,7 @@ fn transfers_between_pes_are_measured_in_80_columns() {
         "bench shmem all --pes 2 -b 8 -e 4k -f 512 -n 10 -w 2 --window 4k --runs 1",
         "bench shmem put_latency --pes 2 -b 8 -e 8 -n 20 --runs 1 --raw",
         "bench shmem put_bw --pes 2 -e 64k -f 64 -n 10 --runs 1 --transport soft --window 1M --bidirectional",
-        "bench shmem atomic_rate --pes 2 -a fetch_add -n 50 --runs 1 --raw",
+        "bench shmem atomic_rate --pes 2 -a fetch_add -n 50 --runs 1 --raw -c 1,16 -t 1,64",
         "bench stream read --device soft:mem -n 3 --chained 10",
         "bench stream put --pes 2 --transport soft -n 3 --chained 10",
     ]);

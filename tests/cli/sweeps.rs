@@ -1,4 +1,4 @@
-//! Tests lists of values in options of `bench queue`.
+//! Tests lists of values in options of `bench queue` and `bench shmem`. Those of `bench rdma` are in `rdma.rs`.
 
 use super::program::*;
 use serde_json::{Value, json as value};
@@ -99,5 +99,69 @@ fn points_of_the_queue_core_before_an_interrupt_are_in_the_report() {
     assert_eq!((o.status.code(), stderr(&o).trim_end()), (Some(130), "interrupted by SIGINT"));
     let measured = keys(&json(&report)["results"], ["submitters"]);
     assert!((1..200).contains(&measured.len()), "{measured:?}");
+    assert_eq!((measured[0], lines(&rows_file)), ([1], measured.len()));
+}
+
+#[test]
+fn transfers_are_measured_with_each_number_of_blocks_and_threads() {
+    let folder = folder();
+    let report = folder.path().join("shmem.json");
+    let few = ["-n", "10", "-w", "1", "--runs", "1", "--pes", "2", "--json", name(&report)];
+    let lists = ["shmem", "put_bw", "-b", "8", "-e", "64", "-f", "8", "-c", "1,2", "-t", "1,3"];
+    let o = bench(&[&lists[..], &few].concat()).output().unwrap();
+    assert!(o.status.success(), "{}", stderr(&o));
+    let document = json(&report);
+    let expected: Vec<[u64; 3]> = (0..8).map(|i| [[1, 3][i / 4], [1, 2][i / 2 % 2], [8, 64][i % 2]]).collect();
+    assert_eq!(keys(&document["results"]["rows"], ["threads", "blocks", "bytes"]), expected);
+    assert_eq!(document["config"]["swept"], value!(["threads-per-cta", "ctas", "size"]));
+    let text = stdout(&o);
+    assert_eq!(text.matches("# put_bw ").count(), 2, "a head for each number of threads: {text}");
+    mentions(&text, &["threads per CTA 1 ", "threads per CTA 3 "]);
+    // Options that a test does not take make no points.
+    let all = ["shmem", "all", "-c", "1,2", "-b", "8", "-e", "8", "--window", "4k"];
+    let o = bench(&[&all[..], &few].concat()).output().unwrap();
+    assert!(o.status.success(), "{}", stderr(&o));
+    let measured = json(&report);
+    let of = |test: &str| {
+        let rows = measured["results"]["rows"].as_array().unwrap().iter().filter(|row| row["test"] == test);
+        rows.map(|row| row["blocks"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!((of("put_bw"), of("put_latency"), of("g_rate")), (vec![1, 2], vec![1], vec![1, 1, 2, 2]));
+    // Ranks of a launcher walk the same points.
+    let program = crate::tree::program();
+    let ranks = ["run", "-n", "2", "--no-prefix", "--", name(program.as_ref()), "bench"];
+    let few = ["-n", "10", "-w", "1", "--runs", "1", "--engine", "cpu", "--threads", "1"];
+    let text = succeeds(&[&ranks[..], &lists, &few].concat());
+    assert_eq!(rows(&text).len(), 8, "{text}");
+}
+
+#[test]
+fn a_point_between_pes_that_cannot_be_measured_is_named_before_any_is() {
+    for (lists, told) in [
+        (&["put_bw", "-c", "1,5000"][..], &["a grid of 5000 blocks", "4,096"][..]),
+        (&["put_latency", "-c", "1,2"], &["put_latency does not take more than one block"]),
+        (&["broadcast", "-c", "1,65"], &["broadcast does not take so many blocks"]),
+        (&["put_bw", "-t", "1,4096", "-c", "1,2"], &["2 blocks of 4096 threads", "4,096"]),
+    ] {
+        refused(&[&["shmem"], lists, &["-n", "10", "--runs", "1", "-e", "8"]].concat(), told);
+    }
+}
+
+#[test]
+fn points_between_pes_before_one_that_fails_are_in_the_report() {
+    let folder = folder();
+    let [report, rows_file] = ["shmem.json", "shmem.csv"].map(|file| folder.path().join(file));
+    let swept =
+        ["shmem", "put_bw", "-b", "8", "-e", "8", "-c", "1,2,3,4,5,6,7,8", "-n", "20", "-w", "1", "--runs", "1"];
+    let more = ["--pes", "2", "--transport", "soft", "--json", name(&report), "--csv", name(&rows_file)];
+    // A point has more than 20 requests.
+    let o = bench(&[&swept[..], &more].concat())
+        .env("WARPBELL_SOFT_NIC", "fault=syndrome:0x13/0x88@nth:50")
+        .output()
+        .unwrap();
+    assert_eq!(o.status.code(), Some(1), "{}", stdout(&o));
+    mentions(&stderr(&o), &["remote access error"]);
+    let measured = keys(&json(&report)["results"]["rows"], ["blocks"]);
+    assert!((1..3).contains(&measured.len()), "{measured:?}");
     assert_eq!((measured[0], lines(&rows_file)), ([1], measured.len()));
 }

@@ -40,7 +40,7 @@ pub enum BenchCommand {
     Gather(Box<GatherArgs>),
     /// Measure and verify puts, gets, atomics, signals and barriers between PEs, timed inside kernels
     #[command(
-        after_help = "Examples:\n  warpbell bench shmem put_bw --pes 2\n  warpbell bench shmem all --pes 2 --transport soft"
+        after_help = "Examples:\n  warpbell bench shmem put_bw --pes 2\n  warpbell bench shmem put_bw -c 1,8,64 -t 128,512 --json sweep.json\n  warpbell bench shmem all --pes 2 --transport soft"
     )]
     Shmem(ShmemArgs),
     /// Measure an RDMA adapter as perftest (ib_write_bw and others) does: posted by kernels and by the CPU
@@ -249,12 +249,13 @@ pub struct ShmemArgs {
     /// Untimed operations before them [default: a tenth, at most 100]
     #[arg(short = 'w', long, alias = "warmup_iters", value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1 << 30))]
     pub warmup_iters: Option<u32>,
-    /// Blocks (CTAs) [default on gpu: 64 for bandwidth, as many as fit for rates, by the size for collectives; 1 otherwise]
-    #[arg(short = 'c', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub ctas: Option<u32>,
+    /// Blocks (CTAs); several with commas, as for every option that says LIST, are measured one after another
+    /// [default on gpu: 64 for bandwidth, as many as fit for rates, by the size for collectives; 1 otherwise]
+    #[arg(short = 'c', long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
+    pub ctas: Vec<u32>,
     /// Threads in each block [default: by test; 1 on cpu]
-    #[arg(short = 't', long, alias = "threads_per_cta", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
-    pub threads_per_cta: Option<u32>,
+    #[arg(short = 't', long, alias = "threads_per_cta", value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub threads_per_cta: Vec<u32>,
     /// Threads that make a call together: thread, warp or block [default: block]
     #[arg(short = 's', long, value_name = "SCOPE")]
     pub scope: Option<Scope>,
@@ -272,7 +273,7 @@ pub struct ShmemArgs {
     #[arg(long, visible_alias = "bidir")]
     pub bidirectional: bool,
     /// Multiprocessors of each PE's GPU to use; a kernel that computes occupies the others, and the report says how much
-    /// of it is left; several with commas [default: all]
+    /// of it is left [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub sms: Vec<u32>,
     /// Also measure plain loads and stores, side by side

@@ -73,21 +73,8 @@ impl<'a> ShmemBench<'a> {
     /// * [`MeasureError::Shmem`] if the symmetric heap is too small or a collective call fails.
     /// * [`MeasureError::Memory`], [`MeasureError::Engine`] or [`MeasureError::Run`] if memory or a kernel fails.
     pub fn new(world: &'a World, setting: Setting) -> Result<Self, MeasureError> {
-        setting.check()?;
-        if setting.raw && world.path().network.is_some() {
-            return refuse!(
-                "--raw measures plain loads and stores, and transport {} reaches some PEs without them; leave --raw out",
-                world.path().transport
-            );
-        }
-        let engine = world.engine();
-        let sharing = world.gpu_sharers()?;
-        let mut most = Spans { source: 0, target: 0 };
-        for bytes in setting.sizes(engine) {
-            let shape = setting.shape(engine, sharing, &kernel(&setting, bytes, false), bytes)?;
-            let spans = setting.spans(&shape, world.n_pes());
-            most = Spans { source: most.source.max(spans.source), target: most.target.max(spans.target) };
-        }
+        let (engine, sharing) = (world.engine(), world.gpu_sharers()?);
+        let most = spans(world, &setting, sharing)?;
         let this = Self {
             world,
             source: world.malloc(most.source as usize)?,
@@ -113,6 +100,14 @@ impl<'a> ShmemBench<'a> {
         }
         world.barrier_host()?;
         Ok(this)
+    }
+
+    /// Checks that a setting can be measured, without memory for it. Collective.
+    ///
+    /// # Errors
+    /// As for [`ShmemBench::new`], but for memory.
+    pub fn can_measure(world: &World, setting: &Setting) -> Result<(), MeasureError> {
+        spans(world, setting, world.gpu_sharers()?).map(drop)
     }
 
     /// Returns the grid and the numbers of operations for one size.
@@ -421,6 +416,27 @@ impl<'a> ShmemBench<'a> {
         unsafe { engine.launch(kernel, grid, args) }?.finish_within(LIMIT)?;
         Ok(())
     }
+}
+
+/// Checks a setting, and returns the memory that its largest size needs. `sharing` PEs share this PE's GPU.
+fn spans(world: &World, setting: &Setting, sharing: usize) -> Result<Spans, MeasureError> {
+    setting.check()?;
+    if setting.raw && world.path().network.is_some() {
+        return refuse!(
+            "--raw measures plain loads and stores, and transport {} reaches some PEs without them; leave --raw out",
+            world.path().transport
+        );
+    }
+    let engine = world.engine();
+    let mut most = Spans { source: 0, target: 0 };
+    for bytes in setting.sizes(engine) {
+        let kernel = kernel(setting, bytes, false);
+        let shape = setting.shape(engine, sharing, &kernel, bytes)?;
+        engine.check_grid(&kernel, shape.grid())?;
+        let spans = setting.spans(&shape, world.n_pes());
+        most = Spans { source: most.source.max(spans.source), target: most.target.max(spans.target) };
+    }
+    Ok(most)
 }
 
 /// Returns the name of a test's kernel.

@@ -8,7 +8,7 @@ use warpbell::engine::abi::CHANNELS;
 use warpbell::engine::{Engine, Grid};
 
 /// Parameters of a test. `shape` chooses values for those that are `None`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Setting {
     /// Test to run.
     pub test: Test,
