@@ -90,6 +90,7 @@ fn adapters_are_measured_in_80_columns() {
         "bench rdma write_bw --transport soft -s 2,65536 -n 20 -q 2 -b -l 2",
         "bench rdma atomic_bw --transport soft -n 20 --report-gbits",
         "bench rdma read_lat --transport soft -n 20 -s 2,4096",
+        "bench rdma write_bw --transport soft -n 20 -s 8 -q 1,16 -t 128,15000 -l 1,4 -Q 1,100 -I 0,28",
         "bench rdma write_lat --transport soft -D 20ms",
     ]);
 }

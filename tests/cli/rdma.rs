@@ -127,27 +127,151 @@ fn two_processes_measure_with_each_other() {
     assert_eq!((tables[0][0][0], tables[0][0][1]), (64.0, 50.0));
 }
 
-#[test]
-fn a_server_and_a_client_as_with_perftest() {
+/// Runs a server and a client with these options, and returns the outputs of both.
+fn server_and_client(server: &[&str], client: &[&str]) -> [Output; 2] {
     // No other program gets the port while a socket that does not listen is bound to it.
     let reserved = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     reserved.set_reuse_address(true).unwrap();
     reserved.bind(&std::net::SocketAddr::from(([0, 0, 0, 0], 0)).into()).unwrap();
     let port = reserved.local_addr().unwrap().as_socket().unwrap().port().to_string();
-    let side = |more: &[&str]| {
+    let side = |args: &[&str], more: &[&str]| {
         let mut c = warpbell();
         c.env("WARPBELL_SECRET", "of this test alone, and long enough for it");
-        c.args(["bench", "rdma", "read_bw", "-n", "20", "-s", "1k", "-p", &port]).args(SMALL).args(more);
+        c.args(["bench", "rdma"]).args(args).args(["-p", &port]).args(SMALL).args(more);
         c.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
-    let server = side(&["--server"]);
-    let client = side(&["127.0.0.1"]).wait_with_output().unwrap();
-    let server = server.wait_with_output().unwrap();
+    let server = side(server, &["--server"]);
+    let client = side(client, &["127.0.0.1"]).wait_with_output().unwrap();
+    [server.wait_with_output().unwrap(), client]
+}
+
+#[test]
+fn a_server_and_a_client_as_with_perftest() {
+    let args = ["read_bw", "-n", "20", "-s", "1k"];
+    let [server, client] = server_and_client(&args, &args);
     let text = String::from_utf8_lossy(&client.stdout);
     assert!(client.status.success(), "{text}\n{}", String::from_utf8_lossy(&client.stderr));
     assert!(server.status.success(), "{}", String::from_utf8_lossy(&server.stderr));
     assert_eq!(tables(&text, BANDWIDTH).len(), 2, "the client prints: {text}");
     assert!(tables(&String::from_utf8_lossy(&server.stdout), BANDWIDTH).is_empty());
+}
+
+/// Returns post list, initiator and number of rows of each table of a report.
+fn measured(report: &Value) -> Vec<(u64, &str, usize)> {
+    let of = |table: &'_ Value| table["job"]["post_list"].as_u64().unwrap();
+    let all = report["results"].as_array().unwrap().iter();
+    all.map(|t| (of(t), t["initiator"].as_str().unwrap(), t["rows"].as_array().unwrap().len())).collect()
+}
+
+#[test]
+fn each_combination_of_lists_has_its_tables() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("sweep.json");
+    let text = succeeds(&[
+        "write_bw",
+        "-s",
+        "64,256",
+        "-q",
+        "1,2",
+        "-t",
+        "16",
+        "-l",
+        "1,4",
+        "-n",
+        "20",
+        "--json",
+        path.to_str().unwrap(),
+    ]);
+    let points: Vec<&str> = text.lines().filter(|line| line.starts_with("# point")).collect();
+    assert_eq!(
+        points,
+        [
+            "# point: qp 1  post-list 1",
+            "# point: qp 1  post-list 4",
+            "# point: qp 2  post-list 1",
+            "# point: qp 2  post-list 4"
+        ]
+    );
+    let tables = tables(&text, BANDWIDTH);
+    let messages: Vec<f64> = tables.iter().map(|table| table[1][1]).collect();
+    assert_eq!(messages, [20.0, 20.0, 20.0, 20.0, 40.0, 40.0, 40.0, 40.0], "{text}");
+    let report: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let of_one = [(1, "kernel", 2), (1, "host", 2), (4, "kernel", 2), (4, "host", 2)];
+    assert_eq!(measured(&report), [of_one, of_one].concat());
+    assert_eq!(report["config"]["swept"], serde_json::json!(["qp", "post-list", "size"]));
+    assert_eq!(report["results"][4]["job"]["queue_pairs"], 2);
+    // The setting has what all points have in common.
+    let setting = &report["config"]["setting"];
+    assert_eq!((setting["tx_depth"].as_u64(), setting.get("post_list")), (Some(16), None));
+    assert!(!succeeds(&["write_bw", "-s", "64,256", "-n", "20"]).contains("# point"));
+}
+
+#[test]
+fn a_combination_that_cannot_be_measured_is_refused_before_any_is() {
+    for (args, says, status) in [
+        (&["write_bw", "-t", "128,16", "-l", "1,32"][..], "a post list of 32 messages with a depth of 16", 2),
+        (&["write_bw", "-I", "0,64"], "the limit is 28", 2),
+        (&["write_lat", "-q", "1,2"], "leave --qp out", 2),
+        (&["write_bw", "-q", "1,5000"], "a grid of 5000 blocks", 1),
+    ] {
+        let o = bench(args);
+        let (out, err) = (String::from_utf8_lossy(&o.stdout), String::from_utf8_lossy(&o.stderr));
+        assert!(err.contains(says) && out.is_empty(), "{args:?}: {out}{err}");
+        assert_eq!(o.status.code(), Some(status), "{args:?}: {err}");
+    }
+}
+
+#[test]
+fn points_before_one_that_fails_are_in_the_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let [report, rows] = ["sweep.json", "sweep.csv"].map(|file| folder.path().join(file));
+    // The queue pairs of the first point are 0 and 1.
+    let faults: Vec<String> =
+        ["2", "3"].iter().map(|queue| format!("fault=syndrome:0x13/0x88@queue:{queue}+nth:70")).collect();
+    let (text, code) = fails(&[
+        "write_bw",
+        "-s",
+        "64,256",
+        "-n",
+        "50",
+        "-l",
+        "1,4,8",
+        "--initiator",
+        "host",
+        "--soft",
+        &faults.join(","),
+        "--json",
+        report.to_str().unwrap(),
+        "--csv",
+        rows.to_str().unwrap(),
+    ]);
+    assert!(text.contains("messages of 256 bytes") && text.contains("remote access error"), "{text}");
+    assert_eq!(code, Some(1));
+    let report: Value = serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+    assert_eq!(measured(&report), [(1, "host", 2), (4, "host", 1)]);
+    assert_eq!(std::fs::read_to_string(&rows).unwrap().lines().count(), 1 + 3);
+}
+
+#[test]
+fn a_server_and_a_client_go_through_the_same_points() {
+    let lists = |post_lists: &'static str| ["write_bw", "-n", "20", "-s", "1k", "-q", "1,2", "-l", post_lists];
+    let [server, client] = server_and_client(&lists("1,4"), &lists("1,4"));
+    let text = String::from_utf8_lossy(&client.stdout);
+    assert!(client.status.success(), "{text}\n{}", String::from_utf8_lossy(&client.stderr));
+    assert!(server.status.success(), "{}", String::from_utf8_lossy(&server.stderr));
+    assert_eq!((tables(&text, BANDWIDTH).len(), text.matches("# point: ").count()), (8, 4), "{text}");
+    // Differences are known before the first point, which both have in common.
+    for (here, there, said) in [
+        ("1,4", "1,8", ["here post-list 4, cq-mod 4, there post-list 8, cq-mod 8", "here post-list 8, cq-mod 8"]),
+        ("1,4", "1", ["there qp 2", "here qp 2"]),
+    ] {
+        for (o, said) in server_and_client(&lists(here), &lists(there)).iter().zip(said) {
+            let (out, err) = (String::from_utf8_lossy(&o.stdout), String::from_utf8_lossy(&o.stderr));
+            assert_eq!(o.status.code(), Some(1), "{out}{err}");
+            assert!(err.contains("the two sides have different settings") && err.contains(said), "{err}");
+            assert!(tables(&out, BANDWIDTH).is_empty(), "{out}");
+        }
+    }
 }
 
 #[test]

@@ -137,15 +137,22 @@ fn rows_of_transfers_between_pes() {
 }
 
 #[test]
-fn rows_of_adapters_with_their_initiators() {
-    for test in ["write_bw -s 2,4096 -n 20", "read_lat -n 20", "read_lat -D 20ms"] {
+fn rows_of_adapters_with_their_initiators_and_points() {
+    for test in ["write_bw -s 2,4096 -n 20 -l 1,4", "read_lat -n 20", "read_lat -D 20ms"] {
         let (report, table) = measured(&format!("bench rdma {test} --transport soft"));
         let tables = list(&report, "/results");
-        let rows: Vec<&Value> = tables.iter().flat_map(|t| list(t, "/rows")).collect();
-        same(&rows, &table, &["initiator"]);
-        let initiators: Vec<&str> = table.lines.iter().map(|line| line["initiator"].as_str()).collect();
-        let each = rows.len() / 2;
-        assert_eq!(initiators, [vec!["kernel"; each], vec!["host"; each]].concat(), "{test}");
+        let rows: Vec<(&Value, &Value)> =
+            tables.iter().flat_map(|t| list(t, "/rows").into_iter().map(move |row| (*t, row))).collect();
+        let values = ["queue_pairs", "tx_depth", "post_list", "cq_mod", "inline_bytes"];
+        let columns = values.map(|key| format!("job_{key}"));
+        let more: Vec<&str> = std::iter::once("initiator").chain(columns.iter().map(String::as_str)).collect();
+        same(&rows.iter().map(|(_, row)| *row).collect::<Vec<_>>(), &table, &more);
+        for ((of, _), line) in rows.iter().zip(&table.lines) {
+            assert_eq!(of["initiator"], line["initiator"].as_str(), "{test}");
+            for (key, column) in values.iter().zip(&columns) {
+                assert_eq!(of["job"][key].to_string(), line[column], "{test}");
+            }
+        }
     }
 }
 

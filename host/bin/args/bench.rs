@@ -44,7 +44,9 @@ pub enum BenchCommand {
     )]
     Shmem(ShmemArgs),
     /// Measure an RDMA adapter as perftest (ib_write_bw and others) does: posted by kernels and by the CPU
-    #[command(after_help = "Example:\n  warpbell bench rdma write_bw --transport soft")]
+    #[command(
+        after_help = "Examples:\n  warpbell bench rdma write_bw --transport soft\n  warpbell bench rdma write_bw -s 64,4k -q 1,4 -l 1,32 --json sweep.json"
+    )]
     Rdma(RdmaArgs),
     /// Transfer between two kernels of a stream: started by the host, by a kernel, and by the stream itself
     #[command(
@@ -341,9 +343,9 @@ pub struct RdmaArgs {
     /// TCP port where the two sides meet
     #[arg(short = 'p', long, value_name = "PORT", default_value_t = 18_515)]
     pub port: u16,
-    /// Bytes in each message; separate several sizes with commas [default: 65536 for bandwidth, 2 for latency, 8 for
+    /// Bytes in each message; several sizes are rows of one table [default: 65536 for bandwidth, 2 for latency, 8 for
     /// atomics]
-    #[arg(short = 's', long, value_name = "SIZE", value_delimiter = ',', conflicts_with = "all")]
+    #[arg(short = 's', long, value_name = "LIST", value_delimiter = ',', conflicts_with = "all")]
     pub size: Vec<Bytes>,
     /// Measure all sizes from 2 to 2^23
     #[arg(short = 'a', long)]
@@ -354,21 +356,22 @@ pub struct RdmaArgs {
     /// Send for this time instead of a number of messages
     #[arg(short = 'D', long, value_name = "TIME", value_parser = parse_duration)]
     pub duration: Option<Duration>,
-    /// Queue pairs
-    #[arg(short = 'q', long = "qp", value_name = "N")]
-    pub qp: Option<u32>,
+    /// Queue pairs; several with commas, as for every option that says LIST, are measured one after another, each
+    /// combination with its own table
+    #[arg(short = 'q', long = "qp", value_name = "LIST", value_delimiter = ',')]
+    pub qp: Vec<u32>,
     /// Messages in flight on each queue pair [default: 128]
-    #[arg(short = 't', long, value_name = "N")]
-    pub tx_depth: Option<u32>,
+    #[arg(short = 't', long, value_name = "LIST", value_delimiter = ',')]
+    pub tx_depth: Vec<u32>,
     /// Messages per doorbell write; a kernel's warp posts at most one for each of its lanes
-    #[arg(short = 'l', long, alias = "post_list", value_name = "N")]
-    pub post_list: Option<u32>,
-    /// The CPU requests one completion for N messages; a kernel requests one for each doorbell write [default: 100]
-    #[arg(short = 'Q', long, value_name = "N")]
-    pub cq_mod: Option<u32>,
-    /// Carry the data of writes of up to SIZE bytes in the work request [default: 28 for write_lat, 0 otherwise]
-    #[arg(short = 'I', long, alias = "inline_size", value_name = "SIZE")]
-    pub inline_size: Option<Bytes>,
+    #[arg(short = 'l', long, alias = "post_list", value_name = "LIST", value_delimiter = ',')]
+    pub post_list: Vec<u32>,
+    /// The CPU requests one completion for so many messages; a kernel requests one for each doorbell write [default: 100]
+    #[arg(short = 'Q', long, value_name = "LIST", value_delimiter = ',')]
+    pub cq_mod: Vec<u32>,
+    /// Carry the data of writes of up to so many bytes in the work request [default: 28 for write_lat, 0 otherwise]
+    #[arg(short = 'I', long, alias = "inline_size", value_name = "LIST", value_delimiter = ',')]
+    pub inline_size: Vec<Bytes>,
     /// Atomics: FETCH_AND_ADD or CMP_AND_SWAP
     #[arg(short = 'A', long, alias = "atomic_type", value_name = "TYPE", default_value = "FETCH_AND_ADD")]
     pub atomic_type: rdma::Atomic,

@@ -99,8 +99,11 @@ fn adapters_are_measured() {
     let tests =
         ["write_bw -s 2,4096 -n 20 -q 2 -b", "atomic_bw -n 20 -A CMP_AND_SWAP", "read_lat -n 20", "write_lat -D 20ms"];
     for test in tests {
-        has(&measured(&format!("bench rdma {test} --transport soft")), &["/results/1/rows/0/verified"]);
+        let report = measured(&format!("bench rdma {test} --transport soft"));
+        has(&report, &["/results/1/rows/0/verified", "/results/1/job/cq_mod", "/config/setting/queue_pairs"]);
     }
+    let lists = measured("bench rdma write_bw -s 2,64 -n 20 -q 1,2 -t 16,32 -l 1,4 -I 0,28 -Q 1,8 --transport soft");
+    has(&lists, &["/config/swept/5", "/results/47/rows/1/wrong"]);
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! One end of the connections: queue pairs, memory and keys, and the content of the memory before and after a test.
 
+use super::difference::{same_initiators, same_setting};
 use super::setting::{Setting, Test, Verb};
 use super::table::Address;
 use super::{Initiator, Kind, Side, kernel};
-use crate::workloads::error::{MeasureError, refuse};
+use crate::workloads::error::MeasureError;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -232,18 +233,8 @@ impl Endpoint {
             Some(Err(reason)) => return Err(other_side(rank, reason)),
             None => return Err(other_side(rank, "it sent no message")),
         };
-        if peer.setting != *setting || peer.initiator != initiator {
-            let words = |setting: &Setting, initiator| {
-                let Setting { test, sizes, iterations, duration, queue_pairs, tx_depth, .. } = setting;
-                format!(
-                    "{test} by {initiator}: sizes {sizes:?}, {iterations} iterations, duration {duration:?}, {queue_pairs} queue pairs, depth {tx_depth}"
-                )
-            };
-            let (here, there) = (words(setting, initiator), words(&peer.setting, peer.initiator));
-            return refuse!(
-                "the two sides have different settings: here {here}, there {there}; give both the same flags"
-            );
-        }
+        same_initiators(&[initiator], &[peer.initiator])?;
+        same_setting(setting, &peer.setting)?;
         let connected = queues.iter_mut().zip(&peer.queues).try_for_each(|(mine, theirs)| mine.connect(theirs));
         // No side sends before both are connected.
         let mine: Result<(), String> = connected.as_ref().map_err(ToString::to_string).copied();

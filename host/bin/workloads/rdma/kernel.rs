@@ -59,6 +59,16 @@ impl Buffers {
     }
 }
 
+/// Returns the kernel of a test, and its grid: a warp for each queue pair.
+pub(super) fn launch_of(setting: &Setting, width: u32) -> (&'static str, Grid) {
+    let (kernel, blocks) = match setting.test.kind {
+        Kind::Bandwidth => ("wb_rdma_bandwidth", setting.queue_pairs),
+        Kind::Latency if setting.test.goes_there_and_back() => ("wb_rdma_there_and_back", 1),
+        Kind::Latency => ("wb_rdma_one_by_one", 1),
+    };
+    (kernel, Grid { blocks, threads: width })
+}
+
 /// Launches this side's kernel and waits for its end.
 pub(super) fn run(
     side: &Side<'_>,
@@ -70,7 +80,7 @@ pub(super) fn run(
 ) -> Result<Sent, MeasureError> {
     let engine = side.engine;
     let (width, pairs) = (engine.warp_width(), setting.queue_pairs);
-    let (verb, kind) = (setting.test.verb, setting.test.kind);
+    let verb = setting.test.verb;
     let Buffers { posted, completed, results, stamps } = buffers;
     let stamps = *stamps;
     let address = |region: &Option<Region>| region.as_ref().map_or(0, Region::address);
@@ -107,12 +117,7 @@ pub(super) fn run(
         begins: u32::from(side.ranks.rank() == side.client),
         reserved: 0,
     };
-    let (kernel, blocks) = match kind {
-        Kind::Bandwidth => ("wb_rdma_bandwidth", pairs),
-        Kind::Latency if setting.test.goes_there_and_back() => ("wb_rdma_there_and_back", 1),
-        Kind::Latency => ("wb_rdma_one_by_one", 1),
-    };
-    let grid = Grid { blocks, threads: width };
+    let (kernel, grid) = launch_of(setting, width);
     // SAFETY: the arguments are this kernel's parameters; the memory that they refer to lives until the run has ended.
     unsafe { engine.launch(kernel, grid, Args::new().with(parameters)) }?
         .finish_within(LIMIT + setting.duration.unwrap_or_default())?;

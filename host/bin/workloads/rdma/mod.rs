@@ -5,6 +5,8 @@
 //! size.
 
 mod adapter;
+mod agreement;
+mod difference;
 mod endpoint;
 mod kernel;
 mod send_queues;
@@ -13,6 +15,7 @@ mod statistics;
 pub mod table;
 
 pub use adapter::AdapterChoice;
+pub use agreement::agree;
 pub use endpoint::not_two;
 pub use setting::{ALL_SIZES, Atomic, Kind, MOST_INLINE, Setting, Test};
 pub use statistics::{Bandwidth, Latency, MeanLatency, Stamps};

@@ -387,8 +387,8 @@ fn sides_that_measure_different_things_notice() {
     std::thread::scope(|s| {
         let other = s.spawn(|| one(&all[1], &b));
         let text = one(&all[0], &a);
-        assert!(text.contains("here write_bw by host") && text.contains("there read_bw by host"), "{text}");
-        assert!(other.join().unwrap().contains("here read_bw"));
+        assert!(text.contains("here test write_bw") && text.contains("there test read_bw"), "{text}");
+        assert!(other.join().unwrap().contains("here test read_bw"));
     });
 }
 

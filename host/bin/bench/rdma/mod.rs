@@ -1,16 +1,16 @@
 //! Runs `warpbell bench rdma`: perftest's tests, with kernels and the CPU as initiators.
 
+mod points;
+mod report;
+
 use crate::args::{AdapterKind, EngineArgs, EngineChoice, InitiatorChoice, RdmaArgs};
 use crate::interrupt::Interrupt;
-use crate::output::{self, Failure, Text};
-use crate::rows::Rows;
-use crate::workloads::rdma::{
-    ALL_SIZES, AdapterChoice, Initiator, Kind, RdmaBench, Row, Setting, Side, not_two, table,
-};
-use crate::workloads::report::{Report, nanoseconds};
+use crate::output::{Failure, Text};
+use crate::workloads::rdma::{AdapterChoice, Initiator, Kind, RdmaBench, Setting, Side, agree, not_two, table};
 use crate::{engine, world};
-use serde::Serialize;
-use serde_json::{Value, json};
+use points::Points;
+use report::{Job, Table};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use warpbell::engine::Engine;
@@ -26,37 +26,35 @@ const TRANSPORT_VARIABLE: &str = "WARPBELL_TRANSPORT";
 /// Environment variable with the options of the software NIC, if `--soft` is absent.
 const SOFT_VARIABLE: &str = "WARPBELL_SOFT_NIC";
 
-/// Runs one test with all chosen initiators, and prints a table for each.
+/// Runs one test at all points with all chosen initiators, and prints a table for each.
 ///
 /// # Errors
 /// * [`Failure::Usage`] if options contradict each other or have no meaning here, or if a client or a server has no
 ///   `WARPBELL_SECRET`.
 /// * [`Failure::BrokenPipe`] if standard output was closed.
-/// * [`Failure::Error`] if the peer is absent, an adapter, an engine or the measurement fails, or a message arrived
-///   with wrong data.
+/// * [`Failure::Error`] if the peer is absent or measures something else, an adapter, an engine or the measurement
+///   fails, or a message arrived with wrong data. The rows before are in the files all the same.
 pub fn run(args: &RdmaArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     refuse_what_means_nothing(args)?;
-    let setting = setting(args).with_defaults();
-    setting.check().map_err(|e| Failure::Usage(e.to_string()))?;
+    let points = Points::of(args)?;
     let choice = choice(args)?;
     let engine = open_engine(args)?;
     let _stop = interrupt.stops(&engine);
     let text = Text::of_measurement(&args.output)?;
-    let job = Job { args, setting, choice, engine };
+    let bench = Bench { args, points, choice, engine };
     match rendezvous(args, &text)? {
-        Rendezvous::Here => job.in_this_process(&text),
+        Rendezvous::Here => bench.in_this_process(&text),
         Rendezvous::Ranks { ranks, client } => {
             if ranks.size() != 2 {
                 return Err(not_two(ranks.size()).into());
             }
             let speaks = ranks.rank() == client;
             let silent = Text::none();
-            let text = if speaks { &text } else { &silent };
-            let choice = AdapterChoice { across: true, ..job.choice.clone() };
-            let (adapter, notes) = choice.open_with(job.engine.space(), ranks.as_ref())?;
-            let rows = job.side(adapter.as_ref(), ranks.as_ref(), client, text, &notes)?;
-            ranks.leave();
-            if speaks { job.report(&rows) } else { checked(&rows) }
+            let choice = AdapterChoice { across: true, ..bench.choice.clone() };
+            let (adapter, notes) = choice.open_with(bench.engine.space(), ranks.as_ref())?;
+            let mut results = Results::new(if speaks { &text } else { &silent });
+            let measured = bench.side(adapter.as_ref(), ranks.as_ref(), client, &notes, &mut results);
+            measured.and(if speaks { bench.report(&results.tables) } else { report::checked(&results.tables) })
         }
     }
 }
@@ -118,28 +116,6 @@ fn refuse_what_means_nothing(args: &RdmaArgs) -> Result<(), Failure> {
     }
 }
 
-fn setting(args: &RdmaArgs) -> Setting {
-    let mut s = Setting::new(args.test);
-    if !args.size.is_empty() {
-        s.sizes = args.size.iter().map(|size| size.0).collect();
-    }
-    if args.all {
-        s.sizes = ALL_SIZES.map(|log| 1 << log).collect();
-    }
-    s.iterations = args.iters.unwrap_or(s.iterations);
-    s.duration = args.duration;
-    s.queue_pairs = args.qp.unwrap_or(s.queue_pairs);
-    s.tx_depth = args.tx_depth.unwrap_or(s.tx_depth);
-    s.post_list = args.post_list.unwrap_or(s.post_list);
-    s.cq_mod = args.cq_mod.unwrap_or(s.cq_mod);
-    s.inline_bytes = args.inline_size.map_or(s.inline_bytes, |b| b.0);
-    s.atomic = args.atomic_type;
-    s.bidirectional = args.bidirectional;
-    s.no_peak = args.no_peak;
-    s.report_gbits = args.report_gbits;
-    s
-}
-
 fn choice(args: &RdmaArgs) -> Result<AdapterChoice, Failure> {
     let transport = match args.transport {
         Some(AdapterKind::Auto) => None,
@@ -176,30 +152,28 @@ fn open_engine(args: &RdmaArgs) -> Result<Engine, Failure> {
     engine::open(&EngineArgs { engine: asked, ..args.engine.clone() })
 }
 
-/// Row of a table, with the table's initiator.
-#[derive(Serialize)]
-struct Line<'a> {
-    initiator: Initiator,
-    #[serde(flatten)]
-    row: &'a Row,
-}
-
-/// Results of one initiator.
-struct Table {
-    initiator: Initiator,
-    rows: Vec<Row>,
-    path: Value,
-}
-
 /// A measurement, as one side runs it.
-struct Job<'a> {
+struct Bench<'a> {
     args: &'a RdmaArgs,
-    setting: Setting,
+    points: Points,
     choice: AdapterChoice,
     engine: Engine,
 }
 
-impl Job<'_> {
+/// Output of one side, and its results.
+struct Results<'t> {
+    text: &'t Text,
+    /// Tables that are complete, and the one at which a failure ended the measurement.
+    tables: Vec<Table>,
+}
+
+impl<'t> Results<'t> {
+    fn new(text: &'t Text) -> Self {
+        Self { text, tables: Vec::new() }
+    }
+}
+
+impl Bench<'_> {
     fn initiators(&self, transport: Transport) -> Vec<Initiator> {
         match self.args.initiator {
             InitiatorChoice::Both if transport == Transport::Verbs => {
@@ -218,105 +192,93 @@ impl Job<'_> {
         let (Some(client), Some(server)) = (ranks.next(), ranks.next()) else { return Ok(()) };
         let (adapter, notes) = self.choice.open(self.engine.space(), &client)?;
         let silent = Text::none();
+        let (mut own, mut others) = (Results::new(text), Results::new(&silent));
         let (one, other) = std::thread::scope(|s| {
-            let (adapter, notes, silent) = (adapter.as_ref(), &notes, &silent);
+            let (adapter, others) = (adapter.as_ref(), &mut others);
             let thread = std::thread::Builder::new().name("wb-server".to_owned());
-            let other = thread.spawn_scoped(s, move || {
-                let rows = self.side(adapter, &server, 0, silent, &[]);
-                leave(&server, rows)
-            })?;
-            let one = self.side(adapter, &client, 0, text, notes);
-            let one = leave(&client, one);
+            let other = thread.spawn_scoped(s, move || self.side(adapter, &server, 0, &[], others))?;
+            let one = self.side(adapter, &client, 0, &notes, &mut own);
             Ok((one, other.join().unwrap_or_else(|e| std::panic::resume_unwind(e))))
         })
         .map_err(|e: std::io::Error| Failure::about("the thread of the server side cannot be started", e))?;
-        let tables = one?;
-        other?;
-        self.report(&tables)
+        one.and(other).and(self.report(&own.tables))
     }
 
-    /// Runs this side of the measurement: one table for each initiator.
+    /// Runs this side of the measurement: a table for each point and initiator. Leaves the world if all succeeded, so
+    /// that the other side does not count this one as lost.
     fn side(
         &self,
         adapter: &dyn Adapter,
         ranks: &dyn Bootstrap,
         client: usize,
-        text: &Text,
         notes: &[String],
-    ) -> Result<Vec<Table>, Failure> {
-        let (test, report_gbits) = (self.setting.test, self.setting.report_gbits);
+        results: &mut Results<'_>,
+    ) -> Result<(), Failure> {
+        let side = Side { adapter, engine: &self.engine, ranks, client, deadline: self.args.engine.deadline };
+        let initiators = self.initiators(adapter.path().transport);
+        agree(&side, self.points.settings(), &initiators)?;
+        let (test, text) = (self.args.test, results.text);
         text.line(format_args!("# warpbell {}  bench rdma {test}  engine {}", env!("CARGO_PKG_VERSION"), self.engine))?;
         for note in notes {
             text.line(format_args!("# not used: {note}"))?;
         }
-        let mut tables = Vec::new();
-        for initiator in self.initiators(adapter.path().transport) {
-            let side = Side { adapter, engine: &self.engine, ranks, client, deadline: self.args.engine.deadline };
-            let mut bench = RdmaBench::new(side, self.setting.clone(), initiator)?;
-            let path = bench.path();
-            text.line(format_args!("# path {path}"))?;
-            if let Some(note) = &path.note {
-                text.line(format_args!("# note {note}"))?;
+        for setting in self.points.settings() {
+            if let Some(title) = self.points.title(setting) {
+                text.line(format_args!("# point: {title}"))?;
             }
-            let who = match initiator {
-                Initiator::Kernel => format!("kernels on {}, a warp for each queue pair", self.engine),
-                Initiator::Verbs => "one CPU thread, by ibv_post_send".to_owned(),
-                _ => "one CPU thread, on the same rings".to_owned(),
-            };
-            let list =
-                if test.kind == Kind::Bandwidth { format!("  post list {}", bench.post_list()) } else { String::new() };
-            text.line(format_args!("# initiator {initiator}: {who}{list}  data in {}", bench.memory()))?;
-            text.line(format_args!("{}", bench.head(&path)))?;
-            text.line(format_args!("{}", table::columns(&self.setting)))?;
-            let mut rows = Vec::new();
-            for bytes in self.setting.sizes.clone() {
-                let row = bench.measure(bytes)?;
-                text.line(format_args!("{}", row.figures.line(report_gbits)))?;
-                if row.wrong > 0 {
-                    text.line(format_args!("# wrong {} of {} messages of {bytes} bytes", row.wrong, row.verified))?;
-                }
-                rows.push(row);
+            for initiator in &initiators {
+                self.table(side, setting, *initiator, results)?;
             }
-            text.line(format_args!("{}", table::LINE))?;
-            let (verified, wrong) = count(&rows);
-            text.line(format_args!("# {verified} messages verified, wrong {wrong}"))?;
-            tables.push(Table { initiator, rows, path: json!(path) });
         }
-        Ok(tables)
-    }
-
-    /// Writes the rows and the JSON report, then fails if a message arrived with wrong data.
-    fn report(&self, tables: &[Table]) -> Result<(), Failure> {
-        if let Some(to) = &self.args.output.csv {
-            let lines = tables.iter().flat_map(|t| t.rows.iter().map(|row| Line { initiator: t.initiator, row }));
-            output::write_rows(&Rows::of(lines)?, to)?;
-        }
-        if let Some(path) = &self.args.output.report.json {
-            let config = json!({ "setting": self.setting, "deadline_ns": nanoseconds(self.args.engine.deadline) });
-            let results: Vec<Value> =
-                tables.iter().map(|t| json!({ "initiator": t.initiator, "path": t.path, "rows": t.rows })).collect();
-            output::write_json("bench rdma", &Report::new(config, &self.engine, None, results), path)?;
-        }
-        checked(tables)
-    }
-}
-
-/// Leaves the world if this side succeeded, so that the other side does not count it as lost.
-fn leave(ranks: &LocalBootstrap, tables: Result<Vec<Table>, Failure>) -> Result<Vec<Table>, Failure> {
-    if tables.is_ok() {
         ranks.leave();
+        Ok(())
     }
-    tables
-}
 
-fn count(rows: &[Row]) -> (u64, u64) {
-    rows.iter().fold((0, 0), |(verified, wrong), row| (verified + row.verified, wrong + row.wrong))
-}
-
-fn checked(tables: &[Table]) -> Result<(), Failure> {
-    let wrong: u64 = tables.iter().map(|t| count(&t.rows).1).sum();
-    if wrong > 0 {
-        return Err(Failure::Error(format!("{wrong} messages arrived with wrong data: see the lines with `wrong`")));
+    /// Measures one point with one initiator, and prints its table.
+    fn table(
+        &self,
+        side: Side<'_>,
+        setting: &Setting,
+        initiator: Initiator,
+        results: &mut Results<'_>,
+    ) -> Result<(), Failure> {
+        let text = results.text;
+        let mut bench = RdmaBench::new(side, setting.clone(), initiator)?;
+        let path = bench.path();
+        text.line(format_args!("# path {path}"))?;
+        if let Some(note) = &path.note {
+            text.line(format_args!("# note {note}"))?;
+        }
+        let who = match initiator {
+            Initiator::Kernel => format!("kernels on {}, a warp for each queue pair", self.engine),
+            Initiator::Verbs => "one CPU thread, by ibv_post_send".to_owned(),
+            _ => "one CPU thread, on the same rings".to_owned(),
+        };
+        let list = match setting.test.kind {
+            Kind::Bandwidth => format!("  post list {}", bench.post_list()),
+            Kind::Latency => String::new(),
+        };
+        text.line(format_args!("# initiator {initiator}: {who}{list}  data in {}", bench.memory()))?;
+        text.line(format_args!("{}", bench.head(&path)))?;
+        text.line(format_args!("{}", table::columns(setting)))?;
+        let table =
+            results.tables.push_mut(Table { initiator, job: Job::of(setting), path: json!(path), rows: Vec::new() });
+        for bytes in setting.sizes.clone() {
+            let row = bench.measure(bytes)?;
+            table.rows.push(row);
+            text.line(format_args!("{}", row.figures.line(setting.report_gbits)))?;
+            if row.wrong > 0 {
+                text.line(format_args!("# wrong {} of {} messages of {bytes} bytes", row.wrong, row.verified))?;
+            }
+        }
+        text.line(format_args!("{}", table::LINE))?;
+        let (verified, wrong) = table.count();
+        text.line(format_args!("# {verified} messages verified, wrong {wrong}"))
     }
-    Ok(())
+
+    /// Writes what was measured, and fails if a message arrived with wrong data.
+    fn report(&self, tables: &[Table]) -> Result<(), Failure> {
+        report::write(self.args, &self.points, &self.engine, tables)?;
+        report::checked(tables)
+    }
 }
