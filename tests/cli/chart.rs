@@ -62,7 +62,27 @@ fn a_report_of_each_benchmark_has_a_chart() {
             &["bench post", "Posts/s", "Blocks"],
         ),
         (&["shmem", "put_bw", "--runs", "2", "-e", "1k"], &["bench shmem", "GiB/s", "Size", "1 KiB"]),
+        (&["shmem", "put_bw", "--runs", "1", "-e", "8", "-c", "1,2"], &["Blocks", "Operations/s", "put_bw"]),
         (&["rdma", "write_lat", "-n", "50"], &["bench rdma", "Latency", "kernel", "99th percentile"]),
+        (
+            &["rdma", "write_bw", "--transport", "soft", "-n", "50", "-l", "1,2,8", "-q", "1,2"],
+            &[
+                "bench rdma",
+                "Post list",
+                "Messages/s",
+                "8",
+                "queue pairs 1, initiator kernel",
+                "queue pairs 2, initiator host",
+            ],
+        ),
+        (
+            &["rdma", "write_bw", "--transport", "soft", "-n", "50", "-s", "8,64,512", "-t", "16,64"],
+            &["Message size", "MiB/s", "512 B", "tx depth 16", "tx depth 64"],
+        ),
+        (
+            &["queue", "--depth", "64,128,256", "--submitters", "1,2", "--commands", "100", "--runs", "1"],
+            &["bench queue", "Depth", "256", "Commands/s", "1 queue, 1 submitter", "2 queues, 2 submitters"],
+        ),
         (&["stream", "read", "--iters", "20", "--chained", "4"], &["bench stream", "host", "stream", "one", "chained"]),
     ] {
         let report = measured(folder.path(), "report.json", command);

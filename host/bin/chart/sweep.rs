@@ -14,7 +14,7 @@ const MOST_ROWS: usize = 24;
 /// Longest name of such a row.
 const LONGEST_ROW: usize = 32;
 /// Labels that can be an axis. Of labels that have equally many values, the first is one.
-const AXES: [&str; 14] = [
+const AXES: [&str; 18] = [
     "iodepth",
     "sms",
     "bytes",
@@ -29,6 +29,10 @@ const AXES: [&str; 14] = [
     "rows",
     "in_flight",
     "warps",
+    "queue_pairs",
+    "tx_depth",
+    "post_list",
+    "cq_mod",
 ];
 /// Labels that are the bytes of one operation: its rates are in bytes.
 const SIZES: [&str; 2] = ["bytes", "row_bytes"];
@@ -258,6 +262,9 @@ fn title(axis: &str, inputs: &[Input]) -> String {
     match axis {
         "iodepth" => "Queue depth".to_owned(),
         "sms" => "Multiprocessors".to_owned(),
+        "tx_depth" => "TX depth".to_owned(),
+        "cq_mod" => "CQ moderation".to_owned(),
+        "inline_bytes" => "Inline size".to_owned(),
         "bytes" if commands().all(|command| ["bench nvme", "fio"].contains(&command)) => "Block size".to_owned(),
         "bytes" if commands().all(|command| command == "bench rdma") => "Message size".to_owned(),
         "bytes" => "Size".to_owned(),

@@ -71,7 +71,10 @@ pub fn read(document: &Value) -> Result<Source, String> {
     let debug = if environment.get("debug_build") == Some(&Value::Bool(true)) { " (debug build)" } else { "" };
     let mut settings = vec![("engine".to_owned(), text(environment, "engine_name").unwrap_or_default().to_owned())];
     flatten(document.get("config").unwrap_or(&Value::Null), "", &mut settings);
-    same.iter().for_each(|(key, value)| flatten(value, key, &mut settings));
+    // The configuration of some commands names parameters of their jobs, too.
+    let is_new = |key: &String| settings.iter().all(|(known, _)| known != key);
+    let more: Vec<_> = same.iter().filter(|(key, _)| is_new(key)).collect();
+    more.into_iter().for_each(|(key, value)| flatten(value, key, &mut settings));
     Ok(Source {
         tool: format!("warpbell {}{debug}, {command}", text(environment, "version").unwrap_or_default()),
         command: command.to_owned(),
@@ -97,8 +100,14 @@ fn engine(environment: &Value) -> Option<String> {
 /// Returns the keys in rows of the options that a command went through, which its settings name as options.
 fn swept(document: &Value) -> Vec<String> {
     let names = document.pointer("/config/swept").and_then(Value::as_array).into_iter().flatten();
+    let is_of_messages = matches!(text(document, "command"), Some("bench rdma" | "bench shmem"));
     let key = |name: &str| match name {
         "bs" => "bytes".to_owned(),
+        "size" if is_of_messages => "bytes".to_owned(),
+        "qp" => "queue_pairs".to_owned(),
+        "inline-size" => "inline_bytes".to_owned(),
+        "ctas" => "blocks".to_owned(),
+        "threads-per-cta" => "threads".to_owned(),
         "rwmixread" => "read_percent".to_owned(),
         "random-distribution" => "distribution".to_owned(),
         "size" | "offset" => format!("{name}_bytes"),
@@ -365,6 +374,24 @@ mod tests {
         let rows: Vec<&str> = source.figures.iter().map(|figure| figure.row.as_str()).collect();
         assert_eq!(rows, ["rows 100, cache bytes 64", "rows 100, cache bytes 128", "rows 200, cache bytes 128"]);
         assert!(source.settings.contains(&("row_bytes".to_owned(), "512".to_owned())), "{:?}", source.settings);
+    }
+
+    #[test]
+    fn tables_of_an_adapter_are_told_apart_by_their_points() {
+        let table = |post_list: u32, rate: f64| {
+            json!({ "initiator": "kernel", "job": { "queue_pairs": 2, "post_list": post_list }, "path": {},
+                    "rows": [{ "bytes": 8, "messages_per_s": rate }, { "bytes": 64, "messages_per_s": rate }] })
+        };
+        let config = json!({ "setting": { "queue_pairs": 2 }, "swept": ["post-list", "size"] });
+        let report = json!({ "schema": crate::reports::SCHEMA, "command": "bench rdma", "config": config,
+                             "environment": { "engine": "cpu" }, "results": [table(1, 1.0), table(32, 2.0)] });
+        let source = read(&report).unwrap();
+        assert_eq!(source.swept, ["post_list", "bytes"]);
+        let rows: Vec<&str> = source.figures.iter().map(|figure| figure.row.as_str()).collect();
+        assert_eq!(rows[..2], ["post list 1, initiator kernel, 8 bytes", "post list 1, initiator kernel, 64 bytes"]);
+        assert_eq!((rows.len(), rows[3]), (4, "post list 32, initiator kernel, 64 bytes"));
+        let of_pairs = source.settings.iter().filter(|(key, _)| key == "queue_pairs");
+        assert_eq!(of_pairs.count(), 1, "{:?}", source.settings);
     }
 
     #[test]
