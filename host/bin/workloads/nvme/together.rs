@@ -82,7 +82,7 @@ impl NvmeBench<'_> {
 mod tests {
     use super::*;
     use crate::workloads::nvme::sizes::Sizes;
-    use crate::workloads::nvme::{NvmeJob, Pattern, TOTALS};
+    use crate::workloads::nvme::{NvmeJob, Pattern};
     use warpbell::engine::{Engine, RunError};
     use warpbell::storage::{Drive, OverwritePolicy, Volume};
 
@@ -99,14 +99,18 @@ mod tests {
         Engine::builder().threads(2).cpu().unwrap()
     }
 
-    /// Reads that end after their number, or only when they are told to.
-    fn job(volume: &Volume, ends: bool) -> NvmeBench<'_> {
-        let plain = NvmeJob::new(Pattern::Randread, Sizes::all(4096), 1 << 20);
-        let io_bytes = ends.then_some(COMMANDS * 4096);
-        let bench =
-            NvmeBench::beside(volume, NvmeJob { iodepth: 4, io_bytes, runtime: Some(LONG), ..plain }, 2).unwrap();
+    /// Commands that end after their number, or only when they are told to.
+    fn job(volume: &Volume, rw: Pattern, io_bytes: Option<u64>) -> NvmeBench<'_> {
+        let plain = NvmeJob::new(rw, Sizes::all(4096), 1 << 20);
+        let job = NvmeJob { iodepth: 4, io_bytes, runtime: Some(LONG), ..plain };
+        let bench = NvmeBench::beside(volume, job, 2).unwrap();
         bench.fill(|_, _| {}).unwrap();
         bench
+    }
+
+    /// Reads that end after their number.
+    fn short(volume: &Volume) -> NvmeBench<'_> {
+        job(volume, Pattern::Randread, Some(COMMANDS * 4096))
     }
 
     fn run_all(benches: [&NvmeBench<'_>; 2], delays: [Duration; 2]) -> Vec<Result<NvmeRun, MeasureError>> {
@@ -118,39 +122,45 @@ mod tests {
         run.read.as_ref().unwrap().commands
     }
 
-    /// The first job runs until the second one has ended.
-    fn ends_within_the_other(one: &Volume, other: &Volume) {
-        let (endless, short) = (job(one, false), job(other, true));
+    /// Checks that reads are made both before and after a write of the other job, neither of which ends by itself.
+    fn reads_and_writes_take_turns(of_reads: &Volume, of_writes: &Volume) {
+        let (reads, writes) = (job(of_reads, Pattern::Randread, None), job(of_writes, Pattern::Randwrite, None));
+        let before = (of_reads.stats().unwrap().reads, of_writes.stats().unwrap().writes);
+        let made = |of: &Volume| of.stats().unwrap();
         let results = std::thread::scope(|scope| {
-            let running = scope.spawn(|| run_all([&endless, &short], [Duration::ZERO; 2]));
-            // Kernels count when they end.
+            let running = scope.spawn(|| run_all([&reads, &writes], [Duration::ZERO; 2]));
             let begun = Instant::now();
-            while short.totals.get_slice::<u64>(0, TOTALS).unwrap()[0] < COMMANDS {
-                assert!(begun.elapsed() < LONG / 2, "the second job waits for the first one");
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            assert_eq!(endless.totals.get_slice::<u64>(0, TOTALS).unwrap()[0], 0, "the first job has ended");
-            endless.stop.set(0, 1u32).unwrap();
+            let until = |happened: &dyn Fn() -> bool| {
+                while !happened() && begun.elapsed() < LONG / 2 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                happened()
+            };
+            let first = until(&|| made(of_reads).reads > before.0) && until(&|| made(of_writes).writes > before.1);
+            let seen = made(of_reads).reads;
+            let again = first && until(&|| made(of_reads).reads > seen);
+            [&reads, &writes].iter().for_each(|bench| bench.stop.set(0, 1u32).unwrap());
+            assert!(again, "one job waits for the end of the other");
             running.join().unwrap()
         });
-        let [endless, short] = &results[..] else { panic!("{results:?}") };
-        assert_eq!(commands(short.as_ref().unwrap()), COMMANDS);
-        assert!(commands(endless.as_ref().unwrap()) > 0);
+        let [reads, writes] = &results[..] else { panic!("{results:?}") };
+        assert!(commands(reads.as_ref().unwrap()) > 0);
+        assert!(writes.as_ref().unwrap().write.as_ref().unwrap().commands > 0);
     }
 
     #[test]
     fn jobs_run_at_the_same_time_on_one_device_and_on_two() {
         let (engine, other) = (engine(), engine());
         let shared = volume(&engine, "");
-        ends_within_the_other(&shared, &shared);
-        ends_within_the_other(&shared, &volume(&other, ""));
+        reads_and_writes_take_turns(&shared, &shared);
+        reads_and_writes_take_turns(&shared, &volume(&other, ""));
     }
 
     #[test]
     fn a_job_starts_after_its_delay() {
         let engine = engine();
         let volume = volume(&engine, "");
-        let (one, other) = (job(&volume, true), job(&volume, true));
+        let (one, other) = (short(&volume), short(&volume));
         let delay = Duration::from_millis(60);
         let results = run_all([&one, &other], [delay, Duration::ZERO]);
         let started: Vec<Duration> = results.into_iter().map(|run| run.unwrap().started.unwrap()).collect();
@@ -165,12 +175,13 @@ mod tests {
     fn a_device_that_fails_leaves_jobs_of_another_engine_alone() {
         let (one, other) = (engine(), engine());
         let (bad, good) = (volume(&one, ":1M,media-error=read:0-2047"), volume(&other, ""));
-        let results = run_all([&job(&bad, false), &job(&good, true)], [Duration::ZERO, Duration::from_millis(20)]);
+        let results =
+            run_all([&job(&bad, Pattern::Randread, None), &short(&good)], [Duration::ZERO, Duration::from_millis(20)]);
         let failed = results[0].as_ref().unwrap_err();
         assert!(matches!(failed, MeasureError::Run(RunError::Operations { .. })), "{failed}");
         assert_eq!(commands(results[1].as_ref().unwrap()), COMMANDS);
         // The engine starts kernels again.
-        assert_eq!(commands(&job(&volume(&one, ""), true).run().unwrap()), COMMANDS);
+        assert_eq!(commands(&short(&volume(&one, "")).run().unwrap()), COMMANDS);
     }
 
     #[test]
