@@ -1,6 +1,6 @@
 //! Kinds of the errors of storage and of tables.
 
-use super::{ManifestError, NpyError, RowFileError, StorageError, TableError, UnknownWord};
+use super::{KvError, ManifestError, NpyError, RowFileError, StorageError, TableError, UnknownWord};
 use crate::engine::{OperationError, Operations};
 use crate::failure::{ErrorKind, FailedCommand, Failure};
 use crate::remedy::Remedies;
@@ -20,6 +20,7 @@ impl Failure for StorageError {
             Self::Run(e) => e.kind(),
             Self::Manifest { source, .. } => source.kind(),
             Self::Table(e) => e.kind(),
+            Self::Kv(e) => e.kind(),
             Self::File { .. } | Self::NoCopy { .. } | Self::Unread { .. } => ErrorKind::Io,
             Self::NotOurs { .. } | Self::InUse(_) => ErrorKind::Exists,
             Self::NoSpace { .. } | Self::Capacity { .. } => ErrorKind::Space,
@@ -62,6 +63,24 @@ impl Failure for TableError {
 }
 
 impl Operations for TableError {}
+
+impl Failure for KvError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Unknown { .. } | Self::Absent { .. } => ErrorKind::NotFound,
+            Self::Exists { .. } => ErrorKind::Exists,
+            Self::Open { .. } => ErrorKind::Busy,
+            Self::Format { .. } => ErrorKind::Unsupported,
+            Self::Damaged { .. } | Self::Data { .. } => ErrorKind::Damaged,
+            Self::Full { .. } => ErrorKind::Space,
+            Self::Removed { .. } | Self::Name(_) | Self::Options(_) | Self::KeyBytes { .. } => ErrorKind::Argument,
+            Self::KeySize { .. } | Self::Twice { .. } | Self::Size { .. } => ErrorKind::Argument,
+            Self::Short { .. } | Self::Checksums { .. } => ErrorKind::Argument,
+        }
+    }
+}
+
+impl Operations for KvError {}
 
 impl Failure for RowFileError {
     fn kind(&self) -> ErrorKind {

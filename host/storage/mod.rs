@@ -3,7 +3,7 @@
 //! [`Drive::open`] enables a controller. [`Volume::on`] creates queues on one or several drives, to which kernels
 //! submit commands. [`Volume::store`] writes arrays and a [`Manifest`] that names them. A [`Cache`] keeps pages of a
 //! volume in memory near the kernels. Kernels access the pages through [`Array`]s. A [`Table`] has rows of equal size,
-//! which kernels gather by number.
+//! which kernels gather by number. A [`KvStore`] has objects under keys, and evicts those that were not used for longest.
 
 mod cache;
 mod checksum;
@@ -13,6 +13,7 @@ mod element;
 mod error;
 mod failure;
 mod format;
+mod kv;
 #[cfg(test)]
 mod stop_tests;
 mod stored_name;
@@ -31,8 +32,9 @@ pub use disk::{
 internal!(contents::ArrayReader);
 internal!(disk::OpenController);
 pub use element::{Element, ElementType};
-pub use error::{ManifestError, StorageError, TableError};
+pub use error::{KvError, ManifestError, StorageError, TableError};
 internal!(format::{ARRAY_ALIGN, MANIFEST_BYTES, MAX_ARRAYS, NAME_BYTES});
+pub use kv::{KvExtent, KvKey, KvObject, KvOptions, KvPins, KvReservation, KvStats, KvStore, StoredKv, kv_checksum};
 pub use stored_name::LONGEST_NAME;
 #[cfg(feature = "graph")]
 pub(crate) use stored_name::{NAME_RULE as STORED_NAME_RULE, is_name as is_stored_name, listing};

@@ -100,7 +100,7 @@ impl Contents {
         let mut next = Superblock { generation: content.latest + 1, ..content.block.clone() };
         let mut table = self.page_checksums(&content)?;
         for (i, entry) in content.block.manifest.entries().iter().enumerate() {
-            if entry.changed || content.interrupted {
+            if !entry.self_checked && (entry.changed || content.interrupted) {
                 next.manifest.set_checksum(i, self.checksum_of(entry, table.as_mut())?);
             }
         }

@@ -52,7 +52,16 @@ pub struct Entry {
     pub checksum: u64,
     /// True if the data was changed since it was stored, so that `checksum` is invalid.
     pub changed: bool,
+    /// True if the array has checksums of its own within its data. The host writes it without mark and page checksums.
+    /// Such an array counts as changed for ever.
+    #[serde(skip)]
+    pub(in crate::storage) self_checked: bool,
 }
+
+/// Values of [`RawEntry::changed`]. Earlier versions know the first two, and take any other as the second.
+const UNCHANGED: u32 = 0;
+const CHANGED: u32 = 1;
+const SELF_CHECKED: u32 = 3;
 
 impl Entry {
     /// Returns the bytes of data.
@@ -249,7 +258,11 @@ impl RawEntry {
             count: e.count,
             offset: e.offset,
             checksum: e.checksum,
-            changed: e.changed.into(),
+            changed: match (e.changed, e.self_checked) {
+                (_, true) => SELF_CHECKED,
+                (true, false) => CHANGED,
+                (false, false) => UNCHANGED,
+            },
             reserved: [0; 28],
         }
     }
@@ -276,7 +289,8 @@ fn parse_entry(raw: RawEntry) -> Result<Entry, ManifestError> {
         count: raw.count,
         offset: raw.offset,
         checksum: raw.checksum,
-        changed: raw.changed != 0,
+        changed: raw.changed != UNCHANGED,
+        self_checked: raw.changed == SELF_CHECKED,
     })
 }
 
@@ -293,6 +307,7 @@ mod tests {
             offset,
             checksum: 7,
             changed: false,
+            self_checked: false,
         }
     }
 

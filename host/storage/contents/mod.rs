@@ -9,6 +9,9 @@
 //! Before the first write to stored arrays, the kernel or host thread that writes puts a mark on the medium. A flush
 //! records in the manifest which arrays have changed since they were stored; their checksums are invalid from then on.
 //! If a program ends between mark and flush, the mark remains. It tells interrupted arrays from damaged ones.
+//!
+//! An array with checksums of its own (`Plan::self_checked`) has neither mark nor checksum: whoever owns the array finds out
+//! what a program that was killed left there.
 
 mod add;
 mod array_reader;
@@ -27,6 +30,8 @@ mod page_checksums_tests;
 mod plan;
 mod publish;
 mod restore;
+#[cfg(test)]
+mod self_checked_tests;
 #[cfg(test)]
 mod sequence_tests;
 mod store;

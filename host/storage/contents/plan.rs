@@ -61,8 +61,20 @@ impl Plan {
         let end = offset.saturating_add(bytes);
         self.end = end.checked_next_multiple_of(ARRAY_ALIGN).unwrap_or(u64::MAX - u64::MAX % ARRAY_ALIGN);
         let name = name.to_owned();
-        self.entries.push(Entry { name, element_type, element_bytes, count, offset, checksum: 0, changed: false });
+        let (checksum, changed, self_checked) = (0, false, false);
+        let entry = Entry { name, element_type, element_bytes, count, offset, checksum, changed, self_checked };
+        self.entries.push(entry);
         self
+    }
+
+    /// Adds an array of `count` records of `bytes` bytes each, which has checksums of its own within its data. The writer
+    /// need not write all of it.
+    pub(in crate::storage) fn self_checked(self, name: &str, bytes: u32, count: u64) -> Self {
+        let mut plan = self.records(name, bytes, count);
+        if let Some(entry) = plan.entries.last_mut() {
+            (entry.changed, entry.self_checked) = (true, true);
+        }
+        plan
     }
 
     /// Returns the plan with other names for its arrays.

@@ -9,7 +9,7 @@ use crate::storage::format::{MANIFEST_BYTES, SLOTS};
 
 /// Returns true if the first write to these arrays has to be marked: some of them have checksums that hold.
 pub(in crate::storage) fn needs_mark(block: &Superblock) -> bool {
-    let is_checked = |e: &Entry| !e.changed || block.manifest.checksum_table().is_some();
+    let is_checked = |e: &Entry| !e.changed || (block.manifest.checksum_table().is_some() && !e.self_checked);
     block.manifest.entries().iter().any(|e| is_checked(e) && e.count > 0)
 }
 

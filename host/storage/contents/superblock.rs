@@ -381,6 +381,7 @@ mod tests {
             offset,
             checksum: 7,
             changed: name == "edges",
+            self_checked: name == "edges",
         };
         let entries = vec![entry("offsets", 1 << 16, 3), entry("edges", 2 << 16, 20_000)];
         let manifest = Manifest::new(entries).unwrap().with_extensions(extensions);

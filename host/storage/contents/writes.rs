@@ -1,7 +1,9 @@
-//! Writes of the host to blocks that may hold stored arrays. The mark precedes them, and page checksums follow them.
+//! Writes of the host to blocks that may hold stored arrays. The mark precedes them, and page checksums follow them. Arrays
+//! with checksums of their own have neither.
 
 use super::Contents;
 use crate::storage::error::StorageError;
+use crate::storage::format::ARRAY_ALIGN;
 use std::ops::Range;
 
 impl Contents {
@@ -16,9 +18,21 @@ impl Contents {
     /// Writes whole blocks from block `first` on.
     pub(in crate::storage) fn write_blocks(&self, first: u64, data: &[u8]) -> Result<(), StorageError> {
         let blocks = self.disk.check_range(first, data.len())?;
+        if self.is_self_checked(first, blocks) {
+            return self.disk.put_blocks(first, data);
+        }
         self.announce(first, blocks)?;
         self.disk.put_blocks(first, data)?;
         Ok(self.disk.page_checksums.store(first, data)?)
+    }
+
+    /// Returns true if these blocks are part of one array with checksums of its own, or behind its end.
+    fn is_self_checked(&self, first: u64, blocks: u64) -> bool {
+        let shift = self.disk.block_shift();
+        let (start, end) = (first << shift, (first + blocks) << shift);
+        let known = self.content.lock();
+        let entries = known.as_ref().map_or(&[][..], |c| c.block.manifest.entries());
+        entries.iter().any(|e| e.self_checked && e.offset <= start && end <= e.end().next_multiple_of(ARRAY_ALIGN))
     }
 
     /// Writes bytes at any byte offset of the volume. Partly covered blocks are read first, so nobody else may write to

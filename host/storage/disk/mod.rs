@@ -24,6 +24,7 @@ mod stripe;
 mod unit_checksums;
 
 pub use drive::{Drive, DriveSpec, OpenController, OverwritePolicy};
+pub(in crate::storage) use host_io::in_parallel;
 pub(in crate::storage) use membership::Receiving;
 pub use mirrors::{LostCopy, Redundancy};
 #[cfg(test)]

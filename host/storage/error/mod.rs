@@ -1,8 +1,10 @@
 //! Errors of storage.
 
+mod kv;
 mod manifest;
 mod table;
 
+pub use kv::KvError;
 pub use manifest::ManifestError;
 pub use table::TableError;
 
@@ -141,6 +143,9 @@ pub enum StorageError {
     /// A table that does not exist, or does not fit the request.
     #[error(transparent)]
     Table(#[from] super::TableError),
+    /// A store of objects failed.
+    #[error(transparent)]
+    Kv(#[from] KvError),
     /// An option or argument out of its range.
     #[error("{0}")]
     Option(String),
@@ -216,6 +221,7 @@ impl Remedies for StorageError {
             Self::Engine(e) => e.remedies(),
             Self::Run(e) => e.remedies(),
             Self::Table(e) => e.remedies(),
+            Self::Kv(e) => e.remedies(),
             _ => Vec::new(),
         }
     }

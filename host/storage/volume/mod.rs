@@ -3,6 +3,7 @@
 mod arrays;
 mod blocks;
 mod builder;
+mod claims;
 #[cfg(test)]
 mod fault_tests;
 mod in_flight;
@@ -11,6 +12,7 @@ mod stream_queue;
 mod transfer;
 
 pub use builder::VolumeBuilder;
+pub(in crate::storage) use claims::Claim;
 pub(in crate::storage) use in_flight::{Completed, InFlight};
 pub use recover::VolumeRecovery;
 pub use stream_queue::StreamQueue;
@@ -20,6 +22,7 @@ use crate::storage::contents::Contents;
 use crate::storage::disk::{Disk, Path, Stats};
 use crate::storage::error::StorageError;
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -49,6 +52,8 @@ pub struct Volume(pub(in crate::storage) Arc<Inner>);
 pub(in crate::storage) struct Inner {
     /// Caches of the volume, whose pages in flight are reset by a recovery.
     caches: Mutex<Vec<Weak<dyn InFlight>>>,
+    /// Names that one handle has for itself.
+    claims: Mutex<BTreeSet<String>>,
     contents: Contents,
 }
 
@@ -62,7 +67,7 @@ impl KernelArg for Volume {
 
 impl Volume {
     pub(in crate::storage) fn new(contents: Contents) -> Self {
-        Self(Arc::new(Inner { caches: Mutex::new(Vec::new()), contents }))
+        Self(Arc::new(Inner { caches: Mutex::default(), claims: Mutex::default(), contents }))
     }
 
     pub(in crate::storage) fn contents(&self) -> &Contents {

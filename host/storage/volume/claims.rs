@@ -1,0 +1,24 @@
+//! Names that one handle of a volume has for itself.
+
+use super::{Inner, Volume};
+use std::sync::Arc;
+
+/// Claim on a name, until it is dropped. Keeps the volume.
+pub(in crate::storage) struct Claim {
+    volume: Arc<Inner>,
+    name: String,
+}
+
+impl Volume {
+    /// Claims a name. Returns `None` if somebody in this process has claimed it on this volume.
+    pub(in crate::storage) fn claim(&self, name: &str) -> Option<Claim> {
+        let is_new = self.0.claims.lock().insert(name.to_owned());
+        is_new.then(|| Claim { volume: self.0.clone(), name: name.to_owned() })
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.volume.claims.lock().remove(&self.name);
+    }
+}
