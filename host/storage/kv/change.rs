@@ -7,7 +7,7 @@
 //! | records are written; that of a replaced object's key in the same place, by one write | the objects are visible |
 //!
 //! A batch takes these three flushes once. If a write or a flush fails, the medium may have the old record or the new one.
-//! Its slot is `unsettled` then, and is written again before any space is given away.
+//! Its slot is `stale` then, and is written again before any space is given away.
 
 use super::key::KvKey;
 use super::record::{RECORD, Record};
@@ -62,7 +62,7 @@ impl Inner {
                 Ok::<(), StorageError>(())
             })
         };
-        match outcome.and_then(|()| self.settle()) {
+        match outcome.and_then(|()| self.rewrite_stale()) {
             Ok(()) => Ok((planned, evicted)),
             Err(e) => {
                 let mut state = self.state.lock();
@@ -87,10 +87,10 @@ impl Inner {
     }
 
     /// Writes the records again that may differ on the medium, and flushes. The caller holds `changes`.
-    fn settle(&self) -> Result<(), StorageError> {
+    fn rewrite_stale(&self) -> Result<(), StorageError> {
         let (slots, images) = {
             let mut state = self.state.lock();
-            let slots = std::mem::take(&mut state.unsettled);
+            let slots = std::mem::take(&mut state.stale);
             let images = self.images(&state, &slots, &HashMap::new());
             (slots, images)
         };
@@ -99,7 +99,7 @@ impl Inner {
         }
         let outcome = self.medium.check().map_err(StorageError::from).and_then(|()| self.write_records(images));
         if outcome.is_err() {
-            self.state.lock().unsettled.extend(slots);
+            self.state.lock().stale.extend(slots);
         }
         outcome
     }
@@ -141,10 +141,10 @@ impl Inner {
             match (&outcome, old) {
                 (Ok(()), _) => state.put(&p.place, record, old),
                 (Err(_), Some((slot, sequence))) => {
-                    state.unsettled.insert(slot);
+                    state.stale.insert(slot);
                     state.unpin(slot, sequence);
                 }
-                (Err(_), None) => drop(state.unsettled.insert(p.place.slot)),
+                (Err(_), None) => drop(state.stale.insert(p.place.slot)),
             }
         }
         outcome
@@ -199,7 +199,7 @@ impl KvStore {
             let delete = |key: &&KvKey| state.objects.find(key).and_then(|slot| state.delete(slot)).is_some();
             keys.iter().filter(delete).count()
         };
-        inner.settle()?;
+        inner.rewrite_stale()?;
         Ok(deleted as u64)
     }
 }

@@ -12,14 +12,16 @@ use super::record::{RECORD, Slot};
 use super::scan::read_records;
 use super::space::Space;
 use crate::storage::disk::in_parallel;
-use crate::storage::error::StorageError;
+use crate::storage::error::{StorageError, size};
 use hashbrown::HashTable;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// Records that are read at once: 4 MiB.
-const PIECE: usize = 32 << 10;
+/// Records that are read at once: 1 MiB, which the thread that parses them still has in its cache.
+const PIECE: usize = 8 << 10;
+/// Bytes of memory of an object beside its key: entry, order, place in the hash table, list of free slots.
+const OVERHEAD: usize = size_of::<Entry>() + 24;
 /// Most threads that read.
 const READERS: usize = 4;
 
@@ -29,7 +31,7 @@ pub(super) struct Loaded {
     pub(super) objects: Objects,
     pub(super) space: Space,
     /// Slots whose records on the medium have to be written again before their space is used.
-    pub(super) unsettled: BTreeSet<u32>,
+    pub(super) stale: BTreeSet<u32>,
     /// Number of records that were dropped.
     pub(super) damaged: u64,
     /// Largest sequence number.
@@ -48,7 +50,7 @@ struct Piece<'a> {
 struct Found {
     hashes: Vec<(u32, u64)>,
     more: Vec<(u32, Box<[Run]>)>,
-    unsettled: Vec<u32>,
+    stale: Vec<u32>,
     damaged: Vec<u32>,
 }
 
@@ -63,7 +65,7 @@ enum Work<'a> {
 struct Index {
     table: HashTable<u32>,
     more: HashMap<u32, Box<[Run]>>,
-    unsettled: BTreeSet<u32>,
+    stale: BTreeSet<u32>,
     damaged: BTreeSet<u32>,
 }
 
@@ -71,6 +73,7 @@ struct Index {
 pub(super) fn load(medium: &Medium, seed: u64) -> Result<Loaded, StorageError> {
     let Shape { limits, objects: slots } = medium.shape;
     let (slots, width) = (slots as usize, limits.key_bytes);
+    check_memory(medium, slots * (width + OVERHEAD))?;
     let (mut keys, mut entries) = (vec![0u8; slots * width], vec![Entry::default(); slots]);
     let pieces = keys.chunks_mut(PIECE * width).zip(entries.chunks_mut(PIECE)).enumerate();
     let pieces = Mutex::new(pieces.map(|(i, (keys, entries))| Piece { first: (i * PIECE) as u32, keys, entries }));
@@ -80,18 +83,21 @@ pub(super) fn load(medium: &Medium, seed: u64) -> Result<Loaded, StorageError> {
     work.push(Work::Enter(from));
     drop(to);
     let done = in_parallel(work, |work| match work {
-        Work::Read(to) => loop {
-            let next = pieces.lock().next();
-            let Some(mut piece) = next else { return Ok(None) };
-            let found = read(medium, &mut piece, seed)?;
-            if to.send((piece, found)).is_err() {
-                return Ok(None);
+        Work::Read(to) => {
+            let mut bytes = vec![0; PIECE * RECORD];
+            loop {
+                let next = pieces.lock().next();
+                let Some(mut piece) = next else { return Ok(None) };
+                let found = read(medium, &mut piece, &mut bytes, seed)?;
+                if to.send((piece, found)).is_err() {
+                    return Ok(None);
+                }
             }
-        },
+        }
         Work::Enter(from) => Ok(Some(enter(&from, slots, width))),
     })?;
     let index = done.into_iter().flatten().next().unwrap_or_default();
-    let Index { table, more, mut unsettled, damaged } = index;
+    let Index { table, more, mut stale, damaged } = index;
     let mut dropped = damaged;
     let mut objects = Objects::loaded(width, keys, entries, more, table, seed);
     let (runs, overlapping) = match runs_of(&objects) {
@@ -105,17 +111,28 @@ pub(super) fn load(medium: &Medium, seed: u64) -> Result<Loaded, StorageError> {
         }
     };
     dropped.extend(overlapping);
-    unsettled.extend(&dropped);
+    stale.extend(&dropped);
     let sequence = (0..slots as u32).map(|slot| objects.entry(slot).sequence).max().unwrap_or(0);
     let space = Space::around(limits.units, &runs);
-    Ok(Loaded { objects, space, unsettled, damaged: dropped.len() as u64, sequence })
+    Ok(Loaded { objects, space, stale, damaged: dropped.len() as u64, sequence })
 }
 
-/// Reads and parses the records of a piece.
-fn read(medium: &Medium, piece: &mut Piece<'_>, seed: u64) -> Result<Found, StorageError> {
+/// Fails if there is no memory for an index of so many bytes.
+fn check_memory(medium: &Medium, bytes: usize) -> Result<(), StorageError> {
+    let (name, objects) = (&medium.name, medium.shape.objects);
+    Vec::<u8>::new().try_reserve_exact(bytes).map_err(|e| {
+        let size = size(bytes as u64);
+        StorageError::Option(format!(
+            "KV store `{name}`: the index of {objects} objects takes {size} of memory: {e}; create a store of fewer objects"
+        ))
+    })
+}
+
+/// Reads and parses the records of a piece. `bytes` is memory for those of the largest one.
+fn read(medium: &Medium, piece: &mut Piece<'_>, bytes: &mut [u8], seed: u64) -> Result<Found, StorageError> {
     let limits = &medium.shape.limits;
-    let mut bytes = vec![0; piece.entries.len() * RECORD];
-    let mut found = Found { unsettled: read_records(medium, piece.first, &mut bytes)?, ..Found::default() };
+    let bytes = &mut bytes[..piece.entries.len() * RECORD];
+    let mut found = Found { stale: read_records(medium, piece.first, bytes)?, ..Found::default() };
     let slots = piece.entries.iter_mut().zip(piece.keys.chunks_exact_mut(limits.key_bytes));
     for ((slot, record), (entry, key)) in (piece.first..).zip(bytes.as_chunks::<RECORD>().0).zip(slots) {
         match Slot::parse(record, limits) {
@@ -141,7 +158,7 @@ fn enter(from: &Receiver<(Piece<'_>, Found)>, slots: usize, width: usize) -> Ind
     for (piece, found) in from {
         pieces.insert(piece.first as usize / PIECE, piece);
         index.more.extend(found.more);
-        index.unsettled.extend(found.unsettled);
+        index.stale.extend(found.stale);
         index.damaged.extend(found.damaged);
         for (slot, hash_of_slot) in found.hashes {
             let at = |slot: u32| (slot as usize / PIECE, slot as usize % PIECE);

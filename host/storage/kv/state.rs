@@ -1,6 +1,6 @@
 //! State of an open store in memory: objects, free space, the order of uses, pins.
 //!
-//! Space and slots that are free here may still belong to records on the medium. `unsettled` has the slots of all such
+//! Space and slots that are free here may still belong to records on the medium. `stale` has the slots of all such
 //! records. Nobody writes to space that was taken from here before these records were written again, and flushed
 //! (`change.rs`).
 
@@ -55,7 +55,7 @@ pub(super) struct State {
     /// Empty slots.
     free: Vec<u32>,
     /// Slots whose records on the medium may differ from those here.
-    pub(super) unsettled: BTreeSet<u32>,
+    pub(super) stale: BTreeSet<u32>,
     /// Space of pinned objects that are gone, by sequence number.
     held: HashMap<u64, Held>,
     /// Number of pinned objects that are not gone, and of reserved places.
@@ -71,7 +71,7 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn new(loaded: Loaded, units: u64) -> Self {
-        let Loaded { objects, space, unsettled, damaged, sequence } = loaded;
+        let Loaded { objects, space, stale, damaged, sequence } = loaded;
         let slots = objects.slots() as u32;
         let free: Vec<u32> = (0..slots).rev().filter(|slot| objects.entry(*slot).sequence == 0).collect();
         let bytes = (0..slots).map(|slot| u64::from(objects.entry(slot).bytes)).sum();
@@ -83,7 +83,7 @@ impl State {
             objects,
             unused: None,
             free,
-            unsettled,
+            stale,
             held: HashMap::new(),
             pinned: 0,
             reserved: 0,
@@ -184,7 +184,7 @@ impl State {
     pub(super) fn delete(&mut self, slot: u32) -> Option<KvKey> {
         let record = self.remove(slot)?;
         self.free.push(slot);
-        self.unsettled.insert(slot);
+        self.stale.insert(slot);
         Some(record.key)
     }
 

@@ -66,6 +66,7 @@ impl KvStore {
     ///   [`KvStats::damaged_records`](crate::storage::KvStats::damaged_records) counts them.
     /// * [`StorageError::Manifest`] if the volume's content cannot be read; [`StorageError::Nvme`] if a device does not
     ///   complete a read; [`StorageError::File`] if the system gives no random number.
+    /// * [`StorageError::Option`] if there is no memory for the index.
     pub fn open(volume: &Volume, name: &str) -> Result<Self, StorageError> {
         check_name(name)?;
         Self::open_claimed(volume, name, claim(volume, name)?)

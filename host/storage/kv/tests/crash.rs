@@ -1,4 +1,4 @@
-//! What a power failure leaves: after each prefix of the writes and flushes, with any of the unflushed blocks lost.
+//! Power failures: after each prefix of the writes and flushes, with any of the unflushed blocks lost.
 
 use super::*;
 use crate::pci::fixture::folder_in_memory;
@@ -21,7 +21,7 @@ impl Random {
 }
 
 /// A store on a file, whose changes are known.
-struct Recorded {
+struct Trace {
     base: Vec<u8>,
     changes: Vec<Change>,
     /// Number of changes after each operation, with the objects that are there then.
@@ -29,7 +29,7 @@ struct Recorded {
 }
 
 /// Stores, replaces, evicts and deletes objects, and records what that changes on the medium.
-fn record(spec: &str, path: &std::path::Path) -> Recorded {
+fn record(spec: &str, path: &std::path::Path) -> Trace {
     let v = volume(&[spec]);
     let store = create(&v, 16, 64);
     let mut held = Dictionary::new();
@@ -66,10 +66,10 @@ fn record(spec: &str, path: &std::path::Path) -> Recorded {
         states.push((done, held.clone()));
     }
     let changes = store.0.medium.journal.lock().clone();
-    Recorded { base, changes, states }
+    Trace { base, changes, states }
 }
 
-impl Recorded {
+impl Trace {
     /// Returns the medium after the first `done` changes. Blocks of writes that were not flushed are there if `keeps` says so.
     fn image(&self, done: usize, block: usize, mut keeps: impl FnMut() -> bool) -> Vec<u8> {
         let mut image = self.base.clone();
@@ -112,7 +112,7 @@ impl Recorded {
             );
             found.extend(object.map(|o| (n, o)));
         }
-        // What was found stays right when space is used again, and when the store is opened once more.
+        // Objects that were found stay right when space is used again, and when the store is opened once more.
         store.write(&[(key(20), &data(99, 40_000))]).unwrap();
         store.take_evictions().iter().for_each(|k| found.retain(|n, _| key(*n) != *k));
         store.delete(&[key(2)]).unwrap();
@@ -136,23 +136,23 @@ fn every_object_is_whole_or_absent_after_a_power_failure_at_any_point() {
         let path = folder.path().join("store.img");
         std::fs::File::create(&path).unwrap().set_len(384 << 10).unwrap();
         let spec = format!("soft:{},block={block},threads=1", path.display());
-        let recorded = record(&spec, &path);
+        let trace = record(&spec, &path);
         // Three flushes for an operation that evicts, two for others, one to delete.
         let flushes =
-            |from: usize, to: usize| recorded.changes[from..to].iter().filter(|c| matches!(c, Change::Flush)).count();
-        let ends: Vec<usize> = recorded.states.iter().map(|(end, _)| *end).collect();
+            |from: usize, to: usize| trace.changes[from..to].iter().filter(|c| matches!(c, Change::Flush)).count();
+        let ends: Vec<usize> = trace.states.iter().map(|(end, _)| *end).collect();
         let each: Vec<usize> = ends.windows(2).map(|w| flushes(w[0], w[1])).collect();
         assert_eq!(each, [2, 2, 3, 1, 2, 3, 1]);
         let rounds = if test_cases::all_are_wanted() { 40 } else { 2 };
-        for done in 0..=recorded.changes.len() {
+        for done in 0..=trace.changes.len() {
             for round in 0..2 + rounds {
                 let keeps = || match round {
                     0 => false,
                     1 => true,
                     _ => random.next().is_multiple_of(2),
                 };
-                std::fs::write(&path, recorded.image(done, block, keeps)).unwrap();
-                recorded.check(&volume(&[&spec]), done);
+                std::fs::write(&path, trace.image(done, block, keeps)).unwrap();
+                trace.check(&volume(&[&spec]), done);
             }
         }
     }
