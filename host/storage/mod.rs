@@ -34,7 +34,9 @@ internal!(disk::OpenController);
 pub use element::{Element, ElementType};
 pub use error::{KvError, ManifestError, StorageError, TableError};
 internal!(format::{ARRAY_ALIGN, MANIFEST_BYTES, MAX_ARRAYS, NAME_BYTES});
-pub use kv::{KvExtent, KvKey, KvObject, KvOptions, KvPins, KvReservation, KvStats, KvStore, StoredKv, kv_checksum};
+pub use kv::{
+    KvKey, KvLoad, KvObject, KvOptions, KvPins, KvReservation, KvStats, KvStore, KvStoring, StoredKv, kv_checksum,
+};
 pub use stored_name::LONGEST_NAME;
 #[cfg(feature = "graph")]
 pub(crate) use stored_name::{NAME_RULE as STORED_NAME_RULE, is_name as is_stored_name, listing};
@@ -45,4 +47,7 @@ pub use table::{
 internal!(table::NpyHeader);
 #[cfg(feature = "internals")]
 pub use table::read_npy;
-pub use volume::{StreamQueue, Volume, VolumeBuilder, VolumeRecovery};
+pub use volume::{
+    Extent, PagedTensors, SegmentList, SegmentOutcome, SegmentQueue, SegmentQueueBuilder, SegmentTransfer, StreamQueue,
+    Volume, VolumeBuilder, VolumeRecovery,
+};

@@ -48,6 +48,7 @@ pub const ROW_USE_SHIFT: u32 = 5;
 pub const ROW_VERSION_SHIFT: u32 = 8;
 pub const ROW_NUMBER_SHIFT: u32 = 24;
 pub const ROW_NUMBER_BITS: u32 = 40;
+pub const SEGMENT_UNIT: u32 = 16;
 pub const NO_PE: u32 = 4294967295;
 pub const MAX_PES: usize = 1024;
 pub const CHANNELS: usize = 64;
@@ -649,6 +650,121 @@ const _: () = {
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable)]
+pub struct Segment {
+    pub address: u64,
+    pub bytes: u32,
+    pub group: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Segment"][size_of::<Segment>() - 16usize];
+    ["Alignment of Segment"][align_of::<Segment>() - 8usize];
+    ["Offset of field: Segment::address"][offset_of!(Segment, address) - 0usize];
+    ["Offset of field: Segment::bytes"][offset_of!(Segment, bytes) - 8usize];
+    ["Offset of field: Segment::group"][offset_of!(Segment, group) - 12usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
+pub struct SegmentCommand {
+    pub block: u64,
+    pub offset: u64,
+    pub shift: u64,
+    pub bytes: u32,
+    pub segment: u32,
+    pub skip: u32,
+    pub object: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of SegmentCommand"][size_of::<SegmentCommand>() - 40usize];
+    ["Alignment of SegmentCommand"][align_of::<SegmentCommand>() - 8usize];
+    ["Offset of field: SegmentCommand::block"][offset_of!(SegmentCommand, block) - 0usize];
+    ["Offset of field: SegmentCommand::offset"][offset_of!(SegmentCommand, offset) - 8usize];
+    ["Offset of field: SegmentCommand::shift"][offset_of!(SegmentCommand, shift) - 16usize];
+    ["Offset of field: SegmentCommand::bytes"][offset_of!(SegmentCommand, bytes) - 24usize];
+    ["Offset of field: SegmentCommand::segment"][offset_of!(SegmentCommand, segment) - 28usize];
+    ["Offset of field: SegmentCommand::skip"][offset_of!(SegmentCommand, skip) - 32usize];
+    ["Offset of field: SegmentCommand::object"][offset_of!(SegmentCommand, object) - 36usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
+pub struct SegmentObject {
+    pub bytes: u64,
+    pub terms: u64,
+    pub lba: u64,
+    pub word: u32,
+    pub device: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of SegmentObject"][size_of::<SegmentObject>() - 32usize];
+    ["Alignment of SegmentObject"][align_of::<SegmentObject>() - 8usize];
+    ["Offset of field: SegmentObject::bytes"][offset_of!(SegmentObject, bytes) - 0usize];
+    ["Offset of field: SegmentObject::terms"][offset_of!(SegmentObject, terms) - 8usize];
+    ["Offset of field: SegmentObject::lba"][offset_of!(SegmentObject, lba) - 16usize];
+    ["Offset of field: SegmentObject::word"][offset_of!(SegmentObject, word) - 24usize];
+    ["Offset of field: SegmentObject::device"][offset_of!(SegmentObject, device) - 28usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
+pub struct SegmentProgress {
+    pub next: u32,
+    pub ended: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of SegmentProgress"][size_of::<SegmentProgress>() - 8usize];
+    ["Alignment of SegmentProgress"][align_of::<SegmentProgress>() - 4usize];
+    ["Offset of field: SegmentProgress::next"][offset_of!(SegmentProgress, next) - 0usize];
+    ["Offset of field: SegmentProgress::ended"][offset_of!(SegmentProgress, ended) - 4usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
+pub struct SegmentJob {
+    pub volume: u64,
+    pub command: u64,
+    pub segment: u64,
+    pub group_bytes: u64,
+    pub progress: u64,
+    pub group_done: u64,
+    pub object: u64,
+    pub group_flag: u64,
+    pub outcome: u64,
+    pub ended: u64,
+    pub number: u64,
+    pub staging: u64,
+    pub staging_bytes: u32,
+    pub in_flight: u32,
+    pub commands: u32,
+    pub segments: u32,
+    pub groups: u32,
+    pub objects: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of SegmentJob"][size_of::<SegmentJob>() - 120usize];
+    ["Alignment of SegmentJob"][align_of::<SegmentJob>() - 8usize];
+    ["Offset of field: SegmentJob::volume"][offset_of!(SegmentJob, volume) - 0usize];
+    ["Offset of field: SegmentJob::command"][offset_of!(SegmentJob, command) - 8usize];
+    ["Offset of field: SegmentJob::segment"][offset_of!(SegmentJob, segment) - 16usize];
+    ["Offset of field: SegmentJob::group_bytes"][offset_of!(SegmentJob, group_bytes) - 24usize];
+    ["Offset of field: SegmentJob::progress"][offset_of!(SegmentJob, progress) - 32usize];
+    ["Offset of field: SegmentJob::group_done"][offset_of!(SegmentJob, group_done) - 40usize];
+    ["Offset of field: SegmentJob::object"][offset_of!(SegmentJob, object) - 48usize];
+    ["Offset of field: SegmentJob::group_flag"][offset_of!(SegmentJob, group_flag) - 56usize];
+    ["Offset of field: SegmentJob::outcome"][offset_of!(SegmentJob, outcome) - 64usize];
+    ["Offset of field: SegmentJob::ended"][offset_of!(SegmentJob, ended) - 72usize];
+    ["Offset of field: SegmentJob::number"][offset_of!(SegmentJob, number) - 80usize];
+    ["Offset of field: SegmentJob::staging"][offset_of!(SegmentJob, staging) - 88usize];
+    ["Offset of field: SegmentJob::staging_bytes"][offset_of!(SegmentJob, staging_bytes) - 96usize];
+    ["Offset of field: SegmentJob::in_flight"][offset_of!(SegmentJob, in_flight) - 100usize];
+    ["Offset of field: SegmentJob::commands"][offset_of!(SegmentJob, commands) - 104usize];
+    ["Offset of field: SegmentJob::segments"][offset_of!(SegmentJob, segments) - 108usize];
+    ["Offset of field: SegmentJob::groups"][offset_of!(SegmentJob, groups) - 112usize];
+    ["Offset of field: SegmentJob::objects"][offset_of!(SegmentJob, objects) - 116usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
 pub struct TeamRounds {
     pub sync: u64,
     pub data: u64,
@@ -925,6 +1041,12 @@ layouts! {
     wb_table_view TableView { volume stats first rows row_bytes part_blocks parts hot_mask hot_row hot_frame hot_frames
         cache }
     wb_table_scratch TableScratch { slots slot_mask staging staging_bytes in_flight epoch reserved }
+    wb_segment Segment { address bytes group }
+    wb_segment_command SegmentCommand { block offset shift bytes segment skip object }
+    wb_segment_object SegmentObject { bytes terms lba word device }
+    wb_segment_progress SegmentProgress { next ended }
+    wb_segment_job SegmentJob { volume command segment group_bytes progress group_done object group_flag outcome ended
+        number staging staging_bytes in_flight commands segments groups objects }
     wb_team_rounds TeamRounds { sync data small reserved }
     wb_team Team { pe size start stride sync signals scratch rounds scratch_bytes reserved0 reserved }
     wb_send_queue SendQueue { ring completions record doorbell mark hold staging staging_address staging_key

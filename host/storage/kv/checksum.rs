@@ -50,7 +50,12 @@ fn terms(first: u64, part: &[u8]) -> u64 {
 /// Returns the checksum of an object's data, as [`KvReservation::commit`](crate::storage::KvReservation::commit) takes it.
 /// `docs/kv-store.md` has the definition, for kernels and other languages.
 pub fn kv_checksum(data: &[u8]) -> u64 {
-    mix(data.len() as u64).wrapping_add(terms(0, data))
+    of_terms(data.len() as u64, terms(0, data))
+}
+
+/// Returns the checksum of an object of `bytes` bytes from the sum of the terms of its words, as kernels compute it.
+pub(super) fn of_terms(bytes: u64, terms: u64) -> u64 {
+    mix(bytes).wrapping_add(terms)
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! Ranges of allocation units that an object occupies.
 
-use serde::Serialize;
-
 /// Most extents of an object.
 pub(super) const MOST: usize = 8;
 /// Bits of a run's length in its packed form.
@@ -10,22 +8,6 @@ const LENGTH_BITS: u32 = 24;
 pub(super) const LONGEST: u64 = (1 << LENGTH_BITS) - 1;
 /// Largest number of units in a store.
 pub(super) const UNITS: u64 = 1 << (u64::BITS - LENGTH_BITS);
-
-/// A range of logical blocks of the volume, part of an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct KvExtent {
-    /// First block.
-    pub block: u64,
-    /// Number of blocks.
-    pub blocks: u64,
-}
-
-impl KvExtent {
-    pub(super) fn new(block: u64, blocks: u64) -> Self {
-        Self { block, blocks }
-    }
-}
 
 /// A range of allocation units of a slab, packed: the first unit in the upper 40 bits, their number in the lower 24.
 /// Runs are ordered by their first units.

@@ -3,10 +3,11 @@
 //! The arrays have checksums of their own, which the volume knows. It writes them without mark and page checksums, so that
 //! neither other arrays nor the whole volume look changed or interrupted by a store that is always being written.
 
-use super::extent::{KvExtent, Run, Runs};
+use super::extent::{Run, Runs};
 use super::layout::{Shape, records_of, slab_of};
 use super::record::RECORD;
 use crate::storage::error::{KvError, StorageError};
+use crate::storage::volume::Extent;
 use crate::storage::{Entry, Volume};
 
 /// Places of a store's arrays on a volume.
@@ -61,9 +62,9 @@ impl Medium {
     }
 
     /// Returns the blocks of an object.
-    pub(super) fn extents(&self, runs: &Runs) -> Vec<KvExtent> {
+    pub(super) fn extents(&self, runs: &Runs) -> Vec<Extent> {
         let (unit, shift) = (self.shape.limits.unit, self.volume.block_shift());
-        let extent = |run: &Run| KvExtent::new(self.data_at(*run) >> shift, (run.units() * unit) >> shift);
+        let extent = |run: &Run| Extent::new(self.data_at(*run) >> shift, (run.units() * unit) >> shift);
         runs.as_slice().iter().map(extent).collect()
     }
 

@@ -25,6 +25,7 @@ mod recency;
 mod record;
 mod reservation;
 mod scan;
+mod segments;
 mod space;
 mod state;
 mod stats;
@@ -34,11 +35,11 @@ mod tests;
 mod transfer;
 
 pub use checksum::kv_checksum;
-pub use extent::KvExtent;
 pub use key::KvKey;
 pub use layout::KvOptions;
 pub use pins::{KvObject, KvPins};
 pub use reservation::KvReservation;
+pub use segments::{KvLoad, KvStoring};
 pub use stats::KvStats;
 pub use stored::StoredKv;
 

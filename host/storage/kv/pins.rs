@@ -1,8 +1,9 @@
 //! Pinned objects: their space stays as it is while something reads them.
 
 use super::record::Record;
-use super::{Inner, KvExtent, KvKey, KvStore};
+use super::{Inner, KvKey, KvStore};
 use crate::storage::error::KvError;
+use crate::storage::volume::Extent;
 
 /// Place and checksum of an object's data.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +15,7 @@ pub struct KvObject {
     pub checksum: u64,
     /// Ranges of logical blocks that hold the data, 1 to 8, in the order of the data. They are whole allocation units of
     /// 4096 bytes. Bytes behind the object's last are undefined.
-    pub extents: Vec<KvExtent>,
+    pub extents: Vec<Extent>,
 }
 
 /// Pins of objects, until they are dropped. The space of a pinned object is not used again, also if the object is deleted or

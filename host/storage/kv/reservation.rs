@@ -1,8 +1,9 @@
 //! Reserved space, to which the data of new objects is written before they appear.
 
 use super::change::Planned;
-use super::{KvExtent, KvKey, KvStore};
+use super::{KvKey, KvStore};
 use crate::storage::error::{KvError, StorageError};
+use crate::storage::volume::Extent;
 
 /// Space of new objects, until they are committed. Dropping it gives the space back: do so once all writes to it have ended,
 /// also those of kernels.
@@ -10,14 +11,14 @@ use crate::storage::error::{KvError, StorageError};
 pub struct KvReservation {
     store: KvStore,
     planned: Vec<Planned>,
-    extents: Vec<Vec<KvExtent>>,
+    extents: Vec<Vec<Extent>>,
     evicted: Vec<KvKey>,
 }
 
 impl KvReservation {
     /// Returns the ranges of logical blocks of each object, in the order in which the objects were given. An object has 1
     /// to 8 ranges, in the order of its data. They are whole allocation units of 4096 bytes: the last one may exceed the object.
-    pub fn extents(&self) -> &[Vec<KvExtent>] {
+    pub fn extents(&self) -> &[Vec<Extent>] {
         &self.extents
     }
 

@@ -4,17 +4,21 @@ mod arrays;
 mod blocks;
 mod builder;
 mod claims;
+mod extent;
 #[cfg(test)]
 mod fault_tests;
 mod in_flight;
 mod recover;
+mod segments;
 mod stream_queue;
 mod transfer;
 
 pub use builder::VolumeBuilder;
 pub(in crate::storage) use claims::Claim;
+pub use extent::Extent;
 pub(in crate::storage) use in_flight::{Completed, InFlight};
 pub use recover::VolumeRecovery;
+pub use segments::{PagedTensors, SegmentList, SegmentOutcome, SegmentQueue, SegmentQueueBuilder, SegmentTransfer};
 pub use stream_queue::StreamQueue;
 
 use crate::engine::{Args, Engine, KernelArg, abi};
@@ -68,6 +72,11 @@ impl KernelArg for Volume {
 impl Volume {
     pub(in crate::storage) fn new(contents: Contents) -> Self {
         Self(Arc::new(Inner { caches: Mutex::default(), claims: Mutex::default(), contents }))
+    }
+
+    /// Returns true for a handle of the same volume.
+    pub(in crate::storage) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     pub(in crate::storage) fn contents(&self) -> &Contents {

@@ -399,6 +399,64 @@ typedef struct wb_table_scratch {
   uint32_t reserved;
 } wb_table_scratch;
 
+// --- segments: objects of a volume that are scattered over memory ------------------------------------------------------
+
+// Consecutive bytes of an object at one place in memory. The segments of an object follow each other.
+typedef struct wb_segment {
+  uint64_t address;  // a multiple of WB_SEGMENT_UNIT
+  uint32_t bytes;    // a multiple of WB_SEGMENT_UNIT
+  uint32_t group;    // the group of the transfer for which the bytes count
+} wb_segment;
+#define WB_SEGMENT_UNIT 16u
+
+// Blocks of an object that one NVMe command transfers.
+typedef struct wb_segment_command {
+  uint64_t block;    // of the volume
+  uint64_t offset;   // of its first byte in the object
+  uint64_t shift;    // bytes that are added to the addresses of the segments
+  uint32_t bytes;    // of the object, a multiple of WB_SEGMENT_UNIT; zeros follow up to a whole block
+  uint32_t segment;  // segment that has its first byte
+  uint32_t skip;     // bytes of that segment before it
+  uint32_t object;
+} wb_segment_command;
+
+// What was transferred of an object.
+typedef struct wb_segment_object {
+  uint64_t bytes;   // of commands that succeeded
+  uint64_t terms;   // sum of the checksum terms of these bytes (segments.cuh)
+  uint64_t lba;     // of the first command that failed, on its device
+  uint32_t word;    // its status word (status.h), or WB_DONE
+  uint32_t device;  // its device
+} wb_segment_object;
+
+// Progress of a transfer. All words are 0 between two transfers.
+typedef struct wb_segment_progress {
+  uint32_t next;   // commands that warps have taken
+  uint32_t ended;  // warps that have ended
+} wb_segment_progress;
+
+// Kernel parameter: one transfer. Transfers with the same counters run one after the other.
+typedef struct wb_segment_job {
+  WB_POINTER(const wb_volume) volume;
+  WB_POINTER(const wb_segment_command) command;  // [commands], those of an object in its order
+  WB_POINTER(const wb_segment) segment;          // [segments]
+  WB_POINTER(const uint64_t) group_bytes;        // [groups]
+  WB_POINTER(wb_segment_progress) progress;
+  WB_POINTER(uint64_t) group_done;        // [groups]: bytes so far; 0 between two transfers
+  WB_POINTER(wb_segment_object) object;   // [objects]: so far; 0 between two transfers
+  WB_POINTER(uint64_t) group_flag;        // [groups]: becomes `number` when the group is complete, or the transfer has ended
+  WB_POINTER(wb_segment_object) outcome;  // [objects], in host memory
+  WB_POINTER(uint64_t) ended;             // in host memory: becomes `number` when all outcomes are there
+  uint64_t number;                        // of the transfer, larger than those before
+  uint64_t staging;                       // staging_bytes for each command in flight
+  uint32_t staging_bytes;
+  uint32_t in_flight;  // commands of each warp, at most one for each lane
+  uint32_t commands;
+  uint32_t segments;
+  uint32_t groups;
+  uint32_t objects;
+} wb_segment_job;
+
 // --- world -----------------------------------------------------------------------------------------------------------
 
 #define WB_NO_PE 0xffffffffu

@@ -4,6 +4,7 @@ mod crash;
 mod damage;
 mod mirrors;
 mod model;
+mod segments;
 mod threads;
 mod usual;
 

@@ -1,0 +1,266 @@
+//! Objects that kernels move between the volume and segments of memory, without the host.
+
+use super::checksum::of_terms;
+use super::{KvKey, KvObject, KvPins, KvReservation, KvStore};
+use crate::engine::{Outcome, RunError};
+use crate::storage::error::{KvError, StorageError};
+use crate::storage::volume::{Extent, SegmentList, SegmentOutcome, SegmentQueue, SegmentTransfer};
+use std::time::Duration;
+
+/// Objects on their way into segments of memory. They are pinned until then. Dropping it waits for the kernel.
+#[must_use = "`finish` compares what was loaded with its checksums"]
+pub struct KvLoad {
+    store: KvStore,
+    keys: Vec<KvKey>,
+    /// `None` once they are kept until the program ends.
+    pins: Option<KvPins>,
+    under_way: UnderWay,
+}
+
+/// Objects on their way from segments of memory into reserved space. Dropping it waits for the kernel, and gives the space back.
+#[must_use = "`finish` makes the objects appear"]
+pub struct KvStoring {
+    reservation: Option<KvReservation>,
+    bytes: Vec<u64>,
+    under_way: UnderWay,
+}
+
+/// A transfer that is waited for when it is dropped.
+struct UnderWay {
+    transfer: Option<SegmentTransfer>,
+    /// Longest time for which that waits.
+    limit: Duration,
+}
+
+impl UnderWay {
+    fn new(transfer: SegmentTransfer, queue: &SegmentQueue) -> Self {
+        // Every wait of the kernel has the deadline, and few follow each other once a device is late.
+        Self { transfer: Some(transfer), limit: 4 * queue.volume().engine().deadline() }
+    }
+
+    fn get(&self) -> &SegmentTransfer {
+        self.transfer.as_ref().expect("a transfer is taken by what consumes its owner")
+    }
+
+    fn finish(&mut self, within: Duration) -> Result<Vec<SegmentOutcome>, StorageError> {
+        self.transfer.take().map_or(Ok(Vec::new()), |transfer| transfer.finish(within))
+    }
+
+    /// Waits for the kernel, and returns true if no device writes or reads for it any more.
+    fn end(&mut self) -> bool {
+        self.finish(self.limit).is_ok_and(|outcomes| !outcomes.iter().any(is_given_up))
+    }
+}
+
+/// Returns true if a command was given up: its device may still execute it.
+fn is_given_up(outcome: &SegmentOutcome) -> bool {
+    outcome.error.as_ref().is_some_and(|e| matches!(e.outcome, Outcome::TimedOut | Outcome::Stopped))
+}
+
+/// Returns the error of an object whose command failed, or that was not transferred as a whole.
+fn failure(kernel: &str, outcome: &SegmentOutcome, bytes: u64) -> Option<StorageError> {
+    let kernel = kernel.to_owned();
+    if let Some(error) = &outcome.error {
+        return Some(RunError::Operations { kernel, errors: vec![error.clone()], count: 1 }.into());
+    }
+    let reason =
+        || format!("{} of {bytes} bytes of an object were moved before the kernel was told to stop", outcome.bytes);
+    (outcome.bytes != bytes).then(|| RunError::Stopped { kernel, reason: reason(), errors: Vec::new() }.into())
+}
+
+impl KvStore {
+    /// Adds to the queue's stream a kernel that loads objects into segments of memory. `list` adds each object that is there to the list:
+    /// by [`SegmentList::page`] or [`SegmentList::object`], with the object's extents. It gets the place of the key among `keys`. Each key
+    /// counts as a hit or a miss.
+    ///
+    /// Kernels that are launched on the stream afterwards find the data. Whether it is what was stored is known once
+    /// [`KvLoad::finish`] returns.
+    ///
+    /// # Errors
+    /// * [`StorageError::Option`] if the queue is of another volume, or `list` does not add each object once with its bytes; whatever `list`
+    ///   returns.
+    /// * As for [`KvStore::pin`] and [`SegmentQueue::load`].
+    pub fn load(
+        &self,
+        queue: &SegmentQueue,
+        keys: &[KvKey],
+        mut list: impl FnMut(&mut SegmentList, usize, &KvObject) -> Result<(), StorageError>,
+    ) -> Result<KvLoad, StorageError> {
+        self.check_queue(queue)?;
+        let pins = self.pin(keys)?;
+        let mut segments = SegmentList::new();
+        let (mut added, mut bytes) = (0, Vec::new());
+        for (i, object) in pins.objects().iter().enumerate() {
+            let Some(object) = object else { continue };
+            list(&mut segments, i, object)?;
+            added += 1;
+            bytes.push(object.bytes);
+            self.check_listed(&segments, added, object.bytes)?;
+        }
+        let transfer = queue.load(segments)?;
+        let under_way = UnderWay::new(transfer, queue);
+        Ok(KvLoad { store: self.clone(), keys: keys.to_vec(), pins: Some(pins), under_way })
+    }
+
+    /// Reserves space for objects and adds to the queue's stream a kernel that stores them from segments of memory. `list` adds each
+    /// object to the list, with its extents, as for [`Self::load`]. The objects appear when [`KvStoring::finish`] returns.
+    ///
+    /// # Errors
+    /// As for [`Self::load`], [`KvStore::reserve`] and [`SegmentQueue::store`].
+    pub fn store(
+        &self,
+        queue: &SegmentQueue,
+        objects: &[(KvKey, u64)],
+        mut list: impl FnMut(&mut SegmentList, usize, &[Extent]) -> Result<(), StorageError>,
+    ) -> Result<KvStoring, StorageError> {
+        self.check_queue(queue)?;
+        let reservation = self.reserve(objects)?;
+        let mut segments = SegmentList::new();
+        for (i, (extents, (_, bytes))) in reservation.extents().iter().zip(objects).enumerate() {
+            list(&mut segments, i, extents)?;
+            self.check_listed(&segments, i + 1, *bytes)?;
+        }
+        let transfer = queue.store(segments)?;
+        let bytes = objects.iter().map(|(_, bytes)| *bytes).collect();
+        Ok(KvStoring { reservation: Some(reservation), bytes, under_way: UnderWay::new(transfer, queue) })
+    }
+
+    fn check_queue(&self, queue: &SegmentQueue) -> Result<(), StorageError> {
+        if queue.volume().is_same(self.volume()) {
+            return Ok(());
+        }
+        let (ours, theirs) = (self.volume().name(), queue.volume().name());
+        Err(StorageError::Option(format!(
+            "KV store `{}` is on {ours}, and the queue is for {theirs}; make a queue for the store's volume",
+            self.name()
+        )))
+    }
+
+    /// Checks that the last object of a list is the one that was to be added.
+    fn check_listed(&self, list: &SegmentList, objects: usize, bytes: u64) -> Result<(), StorageError> {
+        match list.last_bytes() {
+            Some(last) if list.len() == objects && last == bytes => Ok(()),
+            last => Err(StorageError::Option(format!(
+                "KV store `{}`: the list has {} objects, the last one of {} bytes, where object {objects} of {bytes} bytes was to be \
+                 added; add each object once, with its size",
+                self.name(),
+                list.len(),
+                last.unwrap_or(0)
+            ))),
+        }
+    }
+}
+
+impl KvLoad {
+    /// Returns the transfer: its groups, and whether it has ended.
+    pub fn transfer(&self) -> &SegmentTransfer {
+        self.under_way.get()
+    }
+
+    /// Waits at most `within` for the stream, compares each object with its checksum, and returns its bytes in the order of the keys.
+    ///
+    /// # Errors
+    /// The outer error is that of [`SegmentTransfer::finish`]. The inner one is [`KvError::Absent`] for a key without an object,
+    /// [`KvError::Data`] for one whose data is damaged, and [`StorageError::Run`] for one of which a command failed. The memory of
+    /// such an object has undefined content.
+    pub fn finish(mut self, within: Duration) -> Result<Vec<Result<u64, StorageError>>, StorageError> {
+        let outcomes = self.under_way.finish(within)?;
+        let mut outcomes = outcomes.iter();
+        let name = || self.store.name().to_owned();
+        let objects = self.pins.as_ref().map_or(&[][..], KvPins::objects);
+        let judged = self.keys.iter().zip(objects).map(|(key, object)| {
+            let (Some(object), key) = (object, key.to_string()) else {
+                return Err(KvError::Absent { name: name(), key: key.to_string() }.into());
+            };
+            let Some(outcome) = outcomes.next() else {
+                return Err(KvError::Absent { name: name(), key }.into());
+            };
+            if let Some(e) = failure("a load of objects", outcome, object.bytes) {
+                return Err(e);
+            }
+            let computed = of_terms(object.bytes, outcome.terms);
+            if computed == object.checksum {
+                return Ok(object.bytes);
+            }
+            let offset = object.extents.first().map_or(0, |extent| extent.block << self.store.volume().block_shift());
+            let (bytes, stored) = (object.bytes, object.checksum);
+            Err(KvError::Data { name: name(), key, bytes, offset, stored, computed }.into())
+        });
+        Ok(judged.collect())
+    }
+}
+
+impl Drop for KvLoad {
+    fn drop(&mut self) {
+        if self.under_way.transfer.is_some() && !self.under_way.end() {
+            tracing::warn!(
+                store = self.store.name(),
+                "objects stay pinned: a load of them was dropped, and has not ended"
+            );
+            std::mem::forget(self.pins.take());
+        }
+    }
+}
+
+impl KvStoring {
+    /// Returns the transfer: its groups, whose segments may change again once they are complete, and whether it has ended.
+    pub fn transfer(&self) -> &SegmentTransfer {
+        self.under_way.get()
+    }
+
+    /// Waits at most `within` for the stream, and makes the objects durable and visible, all at once.
+    ///
+    /// # Errors
+    /// That of [`SegmentTransfer::finish`]; [`StorageError::Run`] if a command failed; as for [`KvReservation::commit`]. No object appears
+    /// then.
+    pub fn finish(mut self, within: Duration) -> Result<(), StorageError> {
+        let outcomes = match self.under_way.finish(within) {
+            Ok(outcomes) => outcomes,
+            Err(e) => {
+                self.abandon();
+                return Err(e);
+            }
+        };
+        if outcomes.iter().any(is_given_up) {
+            self.abandon();
+        }
+        let failed = outcomes.iter().zip(&self.bytes).find_map(|(o, bytes)| failure("a store of objects", o, *bytes));
+        if let Some(e) = failed {
+            return Err(e);
+        }
+        let checksums: Vec<u64> =
+            outcomes.iter().zip(&self.bytes).map(|(o, bytes)| of_terms(*bytes, o.terms)).collect();
+        self.reservation.take().map_or(Ok(()), |reservation| reservation.commit(&checksums))
+    }
+
+    /// Keeps the space until the program ends: a device may still write to it.
+    fn abandon(&mut self) {
+        if let Some(reservation) = self.reservation.take() {
+            tracing::warn!(
+                ?reservation,
+                "space stays reserved until the volume is opened again: a device may still write to it"
+            );
+            std::mem::forget(reservation);
+        }
+    }
+}
+
+impl Drop for KvStoring {
+    fn drop(&mut self) {
+        if self.under_way.transfer.is_some() && !self.under_way.end() {
+            self.abandon();
+        }
+    }
+}
+
+impl std::fmt::Debug for KvLoad {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "KvLoad({} keys of {:?})", self.keys.len(), self.store)
+    }
+}
+
+impl std::fmt::Debug for KvStoring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "KvStoring({} objects, {:?})", self.bytes.len(), self.reservation)
+    }
+}

@@ -1,0 +1,131 @@
+//! Memory of transfers: counters near the kernels, and lists in pinned host memory.
+
+use super::list::SegmentList;
+use crate::engine::{Engine, abi};
+use crate::memory::{MemoryError, Place, Region};
+use crate::storage::error::StorageError;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const WORD: usize = size_of::<u64>();
+
+/// Counters of the transfers of a queue, of which one runs at a time. All but the flags are 0 between two transfers.
+#[derive(Clone)]
+pub(super) struct Counters {
+    region: Region,
+    objects: usize,
+    groups: usize,
+}
+
+impl Counters {
+    pub(super) fn new(engine: &Engine, objects: usize, groups: usize) -> Result<Self, MemoryError> {
+        let bytes = size_of::<abi::SegmentProgress>() + 2 * groups * WORD + objects * size_of::<abi::SegmentObject>();
+        Ok(Self { region: engine.allocate(Place::Device, bytes)?, objects, groups })
+    }
+
+    /// Makes room for so many objects and groups. A transfer that is under way keeps what it has.
+    pub(super) fn reserve(&mut self, engine: &Engine, objects: usize, groups: usize) -> Result<(), MemoryError> {
+        if objects > self.objects || groups > self.groups {
+            let larger = |wanted: usize, has: usize| if wanted > has { wanted.next_power_of_two() } else { has };
+            *self = Self::new(engine, larger(objects, self.objects), larger(groups, self.groups))?;
+        }
+        Ok(())
+    }
+
+    /// Allocates others of the same size.
+    pub(super) fn another(&self, engine: &Engine) -> Result<Self, MemoryError> {
+        Self::new(engine, self.objects, self.groups)
+    }
+
+    pub(super) fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// Returns the offset of a group's flag.
+    pub(super) fn flag(&self, group: usize) -> usize {
+        size_of::<abi::SegmentProgress>() + (self.groups + group) * WORD
+    }
+
+    /// Adds the addresses of the counters to a description.
+    pub(super) fn describe(&self, job: abi::SegmentJob) -> abi::SegmentJob {
+        let base = self.region.address();
+        abi::SegmentJob {
+            progress: base,
+            group_done: base + size_of::<abi::SegmentProgress>() as u64,
+            group_flag: base + self.flag(0) as u64,
+            object: base + self.flag(self.groups) as u64,
+            ..job
+        }
+    }
+}
+
+/// Lists of a transfer, and its outcomes. Offsets are multiples of 8.
+pub(super) struct Lists {
+    region: Region,
+    host: NonNull<u8>,
+    commands: usize,
+    segments: usize,
+    groups: usize,
+}
+
+// SAFETY: `host` is the address of `region`'s memory, which a transfer's owner alone writes, and reads once the kernel has ended.
+unsafe impl Send for Lists {}
+// SAFETY: as above; shared access is to an atomic word, or by the region's methods.
+unsafe impl Sync for Lists {}
+
+impl Lists {
+    /// Writes the lists of a transfer to memory of an earlier one, or to new memory.
+    pub(super) fn fill(
+        engine: &Engine,
+        dropped: &mut Vec<(u64, Self)>,
+        commands: &[abi::SegmentCommand],
+        list: &SegmentList,
+    ) -> Result<Self, StorageError> {
+        let bytes = WORD
+            + list.objects.len() * size_of::<abi::SegmentObject>()
+            + size_of_val(commands)
+            + size_of_val(&list.segments[..])
+            + list.groups.len() * WORD;
+        // A kernel stores the number of its transfer last, and does not use the lists afterwards.
+        let usable = |(number, lists): &(u64, Self)| lists.ended() == *number && lists.region.len() >= bytes;
+        let region = match dropped.iter().position(usable) {
+            Some(at) => dropped.swap_remove(at).1.region,
+            None => engine.allocate(Place::Host, bytes.next_power_of_two())?,
+        };
+        let host = region.host().ok_or_else(|| StorageError::Option("host memory without an address".to_owned()))?;
+        let lists =
+            Self { region, host, commands: commands.len(), segments: list.segments.len(), groups: list.groups.len() };
+        let [command, segment, group, outcome] = lists.offsets();
+        lists.region.set(0, 0u64)?;
+        lists.region.set_slice(command, commands)?;
+        lists.region.set_slice(segment, &list.segments)?;
+        lists.region.set_slice(group, &list.groups)?;
+        lists.region.fill(outcome, list.objects.len() * size_of::<abi::SegmentObject>(), 0)?;
+        Ok(lists)
+    }
+
+    /// Returns the offsets of commands, segments, groups and outcomes. The word before them has the number of the transfer that ended.
+    fn offsets(&self) -> [usize; 4] {
+        let segment = WORD + self.commands * size_of::<abi::SegmentCommand>();
+        let group = segment + self.segments * size_of::<abi::Segment>();
+        [WORD, segment, group, group + self.groups * WORD]
+    }
+
+    /// Returns a description with the addresses of the lists.
+    pub(super) fn describe(&self) -> abi::SegmentJob {
+        let base = self.region.address();
+        let [command, segment, group, outcome] = self.offsets().map(|offset| base + offset as u64);
+        abi::SegmentJob { ended: base, command, segment, group_bytes: group, outcome, ..bytemuck::Zeroable::zeroed() }
+    }
+
+    /// Returns the number of the transfer if it has ended, or 0.
+    pub(super) fn ended(&self) -> u64 {
+        // SAFETY: the first word of the region, which the kernel stores to as a whole.
+        unsafe { AtomicU64::from_ptr(self.host.as_ptr().cast()) }.load(Ordering::Acquire)
+    }
+
+    /// Returns the outcomes of a transfer that has ended.
+    pub(super) fn outcomes(&self, objects: usize) -> Result<Vec<abi::SegmentObject>, MemoryError> {
+        self.region.get_slice(self.offsets()[3], objects)
+    }
+}

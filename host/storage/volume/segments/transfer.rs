@@ -1,0 +1,175 @@
+//! A transfer on its stream: waits for its groups, its end, its outcomes.
+
+use super::Inner;
+use super::memory::{Counters, Lists};
+use crate::cuda::MemoryOperation;
+use crate::engine::{Args, Awaited, OperationError, Outcome, RunError, Stream, abi};
+use crate::storage::error::StorageError;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A transfer that is on its stream, or has ended. Dropping it neither waits nor stops it.
+pub struct SegmentTransfer {
+    queue: Arc<Inner>,
+    launched: Option<Launched>,
+}
+
+/// What a launched transfer has.
+pub(super) struct Launched {
+    pub(super) number: u64,
+    /// Failed waits of the stream before the launch.
+    pub(super) failed_waits: u64,
+    pub(super) groups: usize,
+    pub(super) objects: usize,
+    pub(super) lists: Lists,
+    pub(super) counters: Counters,
+}
+
+/// What was transferred of one object.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct SegmentOutcome {
+    /// Bytes that were transferred: all of the object, or less if there is an error.
+    pub bytes: u64,
+    /// Sum of the checksum terms of the bytes, without that of the length (`docs/kv-store.md`).
+    pub terms: u64,
+    /// The first command that failed: its outcome, device and LBA.
+    pub error: Option<OperationError>,
+}
+
+impl SegmentOutcome {
+    fn new(o: &abi::SegmentObject) -> Self {
+        let error = (o.word != 0).then(|| OperationError {
+            outcome: Outcome::from_word(o.word),
+            device: o.device,
+            queue: 0,
+            command: 0,
+            opcode: 0,
+            lba: o.lba,
+            blocks: 0,
+        });
+        Self { bytes: o.bytes, terms: o.terms, error }
+    }
+}
+
+impl SegmentTransfer {
+    pub(super) fn new(queue: Arc<Inner>, launched: Launched) -> Self {
+        Self { queue, launched: Some(launched) }
+    }
+
+    fn launched(&self) -> &Launched {
+        self.launched.as_ref().expect("a transfer has its lists until it is dropped")
+    }
+
+    /// Makes later work on a stream of the engine wait until the segments of a group are complete, or the transfer has ended. The host
+    /// does not wait. [`Self::finish`] says whether the data is what was stored.
+    ///
+    /// # Errors
+    /// [`StorageError::Option`] if the transfer has no such group, or the stream is of another engine. [`StorageError::Engine`] if the
+    /// stream is being captured, or the driver refuses the step.
+    pub fn wait_group(&self, stream: &Stream, group: u32) -> Result<(), StorageError> {
+        let launched = self.launched();
+        let has = launched.groups;
+        if group as usize >= has {
+            return super::refuse(format!("group {group} of a transfer that has {has}; give less"));
+        }
+        if !stream.engine().is_same(self.queue.volume.engine()) {
+            return super::refuse(
+                "the stream belongs to another engine than the transfer; use one of its engine".to_owned(),
+            );
+        }
+        let counters = launched.counters.clone();
+        let (number, offset) = (launched.number, counters.flag(group as usize));
+        let address = counters.region().address() + offset as u64;
+        let step = MemoryOperation::AwaitAtLeast64 { address, value: number, flush: false };
+        let kept = Args::new().with(counters.region()).take_kept();
+        let wait = Arc::new(GroupWait { counters, offset, number });
+        // SAFETY: the step names a word of the counters, which are kept with it.
+        Ok(unsafe { stream.operate("a group of segments", wait, || (vec![step], kept)) }?)
+    }
+
+    /// Returns true if the transfer has ended and its outcomes are there.
+    pub fn is_ended(&self) -> bool {
+        let launched = self.launched();
+        launched.lists.ended() == launched.number
+    }
+
+    /// Waits at most `within` for the stream, and returns the outcome of each object.
+    ///
+    /// # Errors
+    /// [`StorageError::Run`] if work on the stream failed or was told to stop before the transfer has ended; [`StorageError::Memory`] if
+    /// the outcomes cannot be read.
+    pub fn finish(self, within: Duration) -> Result<Vec<SegmentOutcome>, StorageError> {
+        if !self.is_ended() {
+            let waited = self.queue.stream.synchronize(within);
+            if !self.is_ended() {
+                self.queue.replace()?;
+                waited?;
+                let reason = match self.queue.stream.failed_waits() == self.launched().failed_waits {
+                    true => "the kernel of the transfer did not run",
+                    false => "an earlier wait for its stream has failed; transfer it again",
+                };
+                let (kernel, errors) = ("a transfer of segments".to_owned(), Vec::new());
+                return Err(RunError::Stopped { kernel, reason: reason.to_owned(), errors }.into());
+            }
+        }
+        self.outcomes()
+    }
+
+    /// Returns the outcome of each object of a transfer that [has ended](Self::is_ended), and zeros before.
+    ///
+    /// # Errors
+    /// [`StorageError::Memory`] if the outcomes cannot be read.
+    pub fn outcomes(&self) -> Result<Vec<SegmentOutcome>, StorageError> {
+        let launched = self.launched();
+        let all = launched.lists.outcomes(launched.objects)?;
+        if all.iter().any(|o| Outcome::from_word(o.word) == Outcome::TimedOut) {
+            // The device may still write to the staging memory of a command that was given up.
+            self.queue.replace()?;
+        }
+        Ok(all.iter().map(SegmentOutcome::new).collect())
+    }
+}
+
+impl Drop for SegmentTransfer {
+    fn drop(&mut self) {
+        if let Some(launched) = self.launched.take() {
+            self.queue.state.lock().dropped.push((launched.number, launched.lists));
+        }
+    }
+}
+
+impl fmt::Debug for SegmentTransfer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let launched = self.launched();
+        write!(f, "SegmentTransfer({} objects, ended: {})", launched.objects, self.is_ended())
+    }
+}
+
+/// The wait of a stream for a group. The kernel that it waits for has a deadline in each of its own waits, and sets all flags at its end.
+struct GroupWait {
+    counters: Counters,
+    offset: usize,
+    number: u64,
+}
+
+impl Awaited for GroupWait {
+    fn end_late(&self) {}
+
+    fn release(&self) {
+        let region = self.counters.region();
+        let set = region.get::<u64>(self.offset).and_then(|flag| match flag < self.number {
+            true => region.set(self.offset, self.number),
+            // A later transfer has ended.
+            false => Ok(()),
+        });
+        if let Err(error) = set {
+            tracing::warn!(%error, "a stream that waits for a group of segments was not released");
+        }
+    }
+
+    fn complete(&self) -> Vec<OperationError> {
+        Vec::new()
+    }
+}
