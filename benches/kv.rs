@@ -83,6 +83,14 @@ fn measure(path: &str, objects: u64) -> Result<(), Box<dyn Error>> {
     let index = store.stats().index_bytes as f64;
     println!("index: {:.1} MB, {:.0} bytes an object", index / 1e6, index / objects as f64);
     drop(store);
+    for (bytes, name) in [(1 << 20, "1 MiB"), (4 << 20, "4 MiB")] {
+        let mut piece = vec![0; bytes];
+        let begun = Instant::now();
+        for at in (0..objects * 128).step_by(bytes) {
+            volume.read_blocks(at >> volume.block_shift(), &mut piece)?;
+        }
+        println!("reading as much in pieces of {name}: {:.1} ms", begun.elapsed().as_secs_f64() * 1e3);
+    }
     for run in 1..=RUNS {
         let begun = Instant::now();
         let store = KvStore::open(&volume, "kv")?;

@@ -1,5 +1,7 @@
 //! Ranges of allocation units that an object occupies.
 
+use bytemuck::Zeroable;
+
 /// Most extents of an object.
 pub(super) const MOST: usize = 8;
 /// Bits of a run's length in its packed form.
@@ -11,7 +13,7 @@ pub(super) const UNITS: u64 = 1 << (u64::BITS - LENGTH_BITS);
 
 /// A range of allocation units of a slab, packed: the first unit in the upper 40 bits, their number in the lower 24.
 /// Runs are ordered by their first units.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Zeroable)]
 pub(super) struct Run(u64);
 
 impl Run {

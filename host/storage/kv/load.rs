@@ -14,6 +14,7 @@ use super::space::Space;
 use crate::storage::disk::in_parallel;
 use crate::storage::error::{StorageError, size};
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry as Place;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -74,7 +75,8 @@ pub(super) fn load(medium: &Medium, seed: u64) -> Result<Loaded, StorageError> {
     let Shape { limits, objects: slots } = medium.shape;
     let (slots, width) = (slots as usize, limits.key_bytes);
     check_memory(medium, slots * (width + OVERHEAD))?;
-    let (mut keys, mut entries) = (vec![0u8; slots * width], vec![Entry::default(); slots]);
+    // Pages that the threads below touch first.
+    let (mut keys, mut entries) = (vec![0u8; slots * width], bytemuck::zeroed_vec::<Entry>(slots));
     let pieces = keys.chunks_mut(PIECE * width).zip(entries.chunks_mut(PIECE)).enumerate();
     let pieces = Mutex::new(pieces.map(|(i, (keys, entries))| Piece { first: (i * PIECE) as u32, keys, entries }));
     let readers = crate::processors::count().clamp(1, READERS).min(slots.div_ceil(PIECE));
@@ -170,14 +172,16 @@ fn enter(from: &Receiver<(Piece<'_>, Found)>, slots: usize, width: usize) -> Ind
                 let (piece, i) = at(slot);
                 pieces.get(&piece).map(|p| p.entries[i].sequence)
             };
-            let dropped = match index.table.find_mut(hash_of_slot, |other| key(*other) == key(slot)) {
-                None => {
-                    // The table has space for all slots, so it never hashes again.
-                    index.table.insert_unique(hash_of_slot, slot, |_| 0);
+            // The table has space for all slots, so it never hashes again.
+            let dropped = match index.table.entry(hash_of_slot, |other| key(*other) == key(slot), |_| 0) {
+                Place::Vacant(place) => {
+                    place.insert(slot);
                     continue;
                 }
-                Some(other) if sequence(*other) < sequence(slot) => std::mem::replace(other, slot),
-                Some(_) => slot,
+                Place::Occupied(mut place) if sequence(*place.get()) < sequence(slot) => {
+                    std::mem::replace(place.get_mut(), slot)
+                }
+                Place::Occupied(_) => slot,
             };
             let (piece, i) = at(dropped);
             if let Some(piece) = pieces.get_mut(&piece) {

@@ -3,12 +3,13 @@
 use super::extent::{Run, Runs};
 use super::key::KvKey;
 use super::record::Record;
+use bytemuck::Zeroable;
 use hashbrown::HashTable;
 use std::collections::HashMap;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// An object without its key, or an empty slot. Further extents are in [`Objects::more`].
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Zeroable)]
 pub(super) struct Entry {
     /// 0 if the slot is empty.
     pub(super) sequence: u64,
