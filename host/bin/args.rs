@@ -4,6 +4,7 @@ mod bench;
 mod chart;
 mod common;
 mod graph;
+mod kv;
 mod nvme;
 mod vertices;
 
@@ -11,6 +12,7 @@ pub use bench::*;
 pub use chart::*;
 pub use common::*;
 pub use graph::*;
+pub use kv::*;
 pub use nvme::*;
 pub use vertices::*;
 

@@ -2,6 +2,7 @@
 
 mod compare;
 mod gather;
+mod kv;
 mod mapping;
 mod nvme;
 mod post;
@@ -38,6 +39,7 @@ pub fn run(command: BenchCommand, interrupt: &Interrupt) -> Result<(), Failure> 
         BenchCommand::Gather(args) => gather::run(&args, interrupt),
         BenchCommand::Shmem(args) => shmem::run(&args, interrupt),
         BenchCommand::Rdma(args) => rdma::run(&args, interrupt),
+        BenchCommand::Kv(args) => kv::run(&args, interrupt),
         BenchCommand::Stream(args) => stream::run(&args, interrupt),
     }
 }

@@ -1,6 +1,6 @@
 //! Arguments of `warpbell bench`.
 
-use super::{DeviceArgs, EngineArgs, MeasureArgs, NvmeArgs, OutputFile, PageArgs, RowsArgs, WorldArgs};
+use super::{DeviceArgs, EngineArgs, KvArgs, MeasureArgs, NvmeArgs, OutputFile, PageArgs, RowsArgs, WorldArgs};
 use crate::workloads::gather::{Choice, MOST_BATCHES};
 use crate::workloads::rdma;
 use crate::workloads::shmem::{AtomicOp, Datatype, Scope, Test};
@@ -48,6 +48,9 @@ pub enum BenchCommand {
         after_help = "Examples:\n  warpbell bench rdma write_bw --transport soft\n  warpbell bench rdma write_bw -s 64,4k -q 1,4 -l 1,32 --json sweep.json"
     )]
     Rdma(RdmaArgs),
+    /// Store and load the pages of KV caches, between GPU memory and a volume
+    #[command(after_help = "Example:\n  warpbell bench kv --tokens 8192 --device soft:mem")]
+    Kv(Box<KvArgs>),
     /// Transfer between two kernels of a stream: started by the host, by a kernel, and by the stream itself
     #[command(
         after_help = "Examples:\n  warpbell bench stream read --device soft:mem\n  warpbell bench stream put --pes 2 --bs 64k"

@@ -7,6 +7,7 @@ pub mod fio;
 pub mod gather;
 pub mod graph;
 pub mod histogram;
+pub mod kv;
 pub mod mapping;
 pub mod multiprocessors;
 pub mod nvme;
