@@ -55,6 +55,7 @@ fn queue_cores_and_the_cache_are_measured_in_80_columns() {
         "bench post --depth 64 --posts 100 --iters 50 --runs 1 --blueflame --collapsed --inline --inlined",
         "bench post --depth 64 --posts 100 --iters 50 --runs 1 --capsules",
         "bench array --size 1M --runs 1",
+        "bench kv --layers 2 --tokens 16,32 --hit 50,100 --runs 1",
     ]);
 }
 

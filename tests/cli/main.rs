@@ -21,6 +21,7 @@ mod graph;
 mod highlights;
 mod inputs;
 mod job_files;
+mod kv;
 mod large_imports;
 mod limits;
 mod manual;

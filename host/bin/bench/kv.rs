@@ -1,6 +1,6 @@
 //! Runs `warpbell bench kv`.
 
-use super::sweep::{Dimension, Lists};
+use super::sweep::{Change, Dimension, Lists, distinct};
 use crate::args::KvArgs;
 use crate::interrupt::Interrupt;
 use crate::output::{self, Failure, Text};
@@ -10,7 +10,6 @@ use crate::workloads::multiprocessors;
 use crate::workloads::report::{Report, nanoseconds};
 use crate::{device, engine};
 use serde_json::json;
-use std::fmt;
 use warpbell::engine::Engine;
 use warpbell::storage::{KvStore, Volume};
 use warpbell::units::Bytes;
@@ -25,26 +24,6 @@ const SLACK: u64 = 4 << 20;
 /// Bytes of an object's record.
 const RECORD: u64 = 128;
 
-/// Value of an option that takes a list.
-#[derive(Clone, Copy)]
-enum Value {
-    Tokens(u64),
-    Hit(u32),
-    Bs(Bytes),
-    InFlight(u32),
-    Sms(u32),
-}
-
-impl fmt::Display for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tokens(n) => write!(f, "{n}"),
-            Self::Hit(n) | Self::InFlight(n) | Self::Sms(n) => write!(f, "{n}"),
-            Self::Bs(bytes) => write!(f, "{bytes}"),
-        }
-    }
-}
-
 /// Stores and loads the pages of KV caches, and prints the figures.
 ///
 /// # Errors
@@ -52,18 +31,14 @@ impl fmt::Display for Value {
 /// device, the engine or the measurement fails, or a byte was wrong.
 pub fn run(args: &KvArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     let text = Text::of_measurement(&args.measure.output)?;
-    let lists = Lists::new(vec![
-        Dimension::new("tokens", &args.tokens, Value::Tokens),
-        Dimension::new("hit", &args.hit, Value::Hit),
-        Dimension::new("bs", &args.bs, Value::Bs),
-        Dimension::new("in-flight", &args.in_flight, Value::InFlight),
-        Dimension::new("sms", &args.sms, Value::Sms),
-    ]);
-    let points = lists.points()?;
     let engine = engine::open(&args.measure.engine)?;
     let _stop = interrupt.stops(&engine);
     let tokens = if engine.is_gpu() { GPU_TOKENS } else { CPU_TOKENS };
-    let jobs: Vec<KvJob> = points.iter().map(|point| job(args, point, tokens)).collect();
+    let lists = lists(args);
+    let base =
+        KvJob { shape: shape(args), tokens, hit_percent: 100, command_bytes: COMMAND_BYTES, in_flight: 1, sms: None };
+    let whole = |job: KvJob| KvJob { tokens: job.tokens.next_multiple_of(args.page_tokens.into()), ..job };
+    let jobs = distinct(lists.settings(&base)?.into_iter().map(whole));
     jobs.iter().try_for_each(|job| multiprocessors::checked(&engine, job.sms).map(drop))?;
     let needs = |job: &KvJob| job.options().bytes + job.objects() * RECORD + SLACK;
     let bytes = jobs.iter().map(needs).max().unwrap_or(SLACK);
@@ -74,12 +49,14 @@ pub fn run(args: &KvArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     text.line(format_args!("# warpbell {}  bench kv  engine {engine}", env!("CARGO_PKG_VERSION")))?;
     device::announce(&volume, "", false, &Text::commented(&text))?;
     describe(&text, args, &jobs)?;
-    text.line(format_args!("# {}{HEAD}", lists.head()))?;
+    text.line(format_args!("{HEAD}"))?;
     let mut rows = Vec::new();
-    let measured = jobs.iter().zip(&points).try_for_each(|(job, point)| -> Result<(), Failure> {
+    let measured = jobs.iter().try_for_each(|job| -> Result<(), Failure> {
+        if lists.is_swept() {
+            text.line(format_args!("# {job}"))?;
+        }
         for row in measure(&volume, *job, args.measure.runs)? {
-            let cells = lists.cells(|name| value_of(point, name));
-            text.line(format_args!("  {cells}{row}"))?;
+            text.line(format_args!("{row}"))?;
             if let Some(gpu) = &row.gpu {
                 text.line(format_args!("#{gpu}"))?;
             }
@@ -92,37 +69,25 @@ pub fn run(args: &KvArgs, interrupt: &Interrupt) -> Result<(), Failure> {
     measured.and(written)
 }
 
-fn value_of(point: &[&Value], name: &str) -> String {
-    let is_named = |value: &&&Value| match value {
-        Value::Tokens(_) => name == "tokens",
-        Value::Hit(_) => name == "hit",
-        Value::Bs(_) => name == "bs",
-        Value::InFlight(_) => name == "in-flight",
-        Value::Sms(_) => name == "sms",
-    };
-    point.iter().find(is_named).map_or_else(String::new, |value| value.to_string())
+/// Returns the options that take lists.
+fn lists(args: &KvArgs) -> Lists<Change<KvJob>> {
+    Lists::new(vec![
+        Dimension::setting("tokens", &args.tokens, |job: &mut KvJob, n| job.tokens = n),
+        Dimension::setting("hit", &args.hit, |job, n| job.hit_percent = n),
+        Dimension::setting("bs", &args.bs, |job, bytes| job.command_bytes = bytes.0),
+        Dimension::setting("in-flight", &args.in_flight, |job, n| job.in_flight = n),
+        Dimension::setting("sms", &args.sms, |job, n| job.sms = Some(n)),
+    ])
 }
 
-fn job(args: &KvArgs, point: &[&Value], tokens: u64) -> KvJob {
-    let shape = KvShape {
+fn shape(args: &KvArgs) -> KvShape {
+    KvShape {
         layers: args.layers,
         kv_heads: args.kv_heads,
         head_dim: args.head_dim,
         element_bytes: args.element_bytes,
         page_tokens: args.page_tokens,
-    };
-    let mut job = KvJob { shape, tokens, hit_percent: 100, command_bytes: COMMAND_BYTES, in_flight: 1, sms: None };
-    for value in point {
-        match **value {
-            Value::Tokens(n) => job.tokens = n,
-            Value::Hit(n) => job.hit_percent = n,
-            Value::Bs(bytes) => job.command_bytes = bytes.0,
-            Value::InFlight(n) => job.in_flight = n,
-            Value::Sms(n) => job.sms = Some(n),
-        }
     }
-    job.tokens = job.tokens.next_multiple_of(shape.page_tokens.into());
-    job
 }
 
 /// Measures one point in a store of its own, which is removed afterwards.
@@ -141,11 +106,10 @@ fn describe(text: &Text, args: &KvArgs, jobs: &[KvJob]) -> Result<(), Failure> {
         "# {} layers, {} heads of {} elements of {} bytes, pages of {} tokens",
         args.layers, args.kv_heads, args.head_dim, args.element_bytes, args.page_tokens
     ))?;
-    let tokens = jobs.iter().map(|job| job.tokens).max().unwrap_or(0);
-    text.line(format_args!(
-        "# up to {tokens} tokens; runs {}, the median is shown; all data verified",
-        args.measure.runs
-    ))?;
+    if let [one] = jobs {
+        text.line(format_args!("# {one}"))?;
+    }
+    text.line(format_args!("# runs {}, the median is shown; all data verified", args.measure.runs))?;
     Ok(())
 }
 

@@ -68,6 +68,14 @@ fn the_queue_core_posts_and_the_cache_are_measured() {
 }
 
 #[test]
+fn caches_of_keys_and_values_are_stored_and_loaded() {
+    let few = "bench kv --layers 2 --kv-heads 2 --head-dim 64 --runs 2";
+    let report = measured(&format!("{few} --tokens 16,48 --hit 50,100 --bs 4k,8k"));
+    has(&report, &["/config/swept/2", "/results/15/first_layer_seconds/median"]);
+    has(&measured(&format!("{few} --replicate --device soft:mem:16M --device soft:mem:16M")), &["/path/redundancy"]);
+}
+
+#[test]
 fn gathers_are_measured() {
     let few = "bench gather --rows 3000 --batch 500 --batches 2 --runs 2";
     has(&measured(&format!("{few} --overlap")), &["/results/0/overlap/both_ns", "/results/0/runs/1/from/rows"]);

@@ -61,6 +61,14 @@ impl KvJob {
     }
 }
 
+impl fmt::Display for KvJob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (tokens, hit, bs) = (self.tokens, self.hit_percent, Bytes(self.command_bytes));
+        write!(f, "tokens {tokens}  hit {hit}  bs {bs}  in-flight {}", self.in_flight)?;
+        self.sms.map_or(Ok(()), |sms| write!(f, "  sms {sms}"))
+    }
+}
+
 /// Direction of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
