@@ -45,7 +45,7 @@ impl Lines {
         true
     }
 
-    /// Answers exchanges, as a controller does, until they end.
+    /// Replies to exchanges, as a controller does, until they end.
     fn answer_all(&self) {
         for number in 1.. {
             if !self.await_number(&self.doorbell, number) {

@@ -477,7 +477,7 @@ impl Service {
         if self.held.is_empty() {
             return 0;
         }
-        // What is due before the next look is posted at the one of the two that is nearer on average.
+        // A completion is posted at the look that is nearer to its time on average: this one or the next.
         let now = self.core.now() + self.unseen;
         let mut count = 0;
         let mut waiting = Vec::new();

@@ -420,7 +420,7 @@ typedef struct wb_segment_command {
   uint32_t object;
 } wb_segment_command;
 
-// What was transferred of an object.
+// Outcome of the transfer of an object.
 typedef struct wb_segment_object {
   uint64_t bytes;   // of commands that succeeded
   uint64_t terms;   // sum of the checksum terms of these bytes (segments.cuh)

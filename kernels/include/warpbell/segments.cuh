@@ -87,7 +87,7 @@ template <bool Writes> class transfer {
         uint64_t sum = sum_;
         if constexpr (!Writes) sum = word == WB_DONE ? move(c, here) : 0;
         if constexpr (Writes) sum = is_turn ? sum : 0;
-        settle(c, word, warp::sum(all_, sum), warp::shuffle(all_, s.lba, turn), warp::shuffle(all_, token{s.origin}.device(), turn));
+        complete(c, word, warp::sum(all_, sum), warp::shuffle(all_, s.lba, turn), warp::shuffle(all_, token{s.origin}.device(), turn));
       }
       c = is_over ? wb_segment_command{} : at(take(1), 0);
       empty = c.bytes == 0 ? empty + 1 : 0;
@@ -183,7 +183,7 @@ template <bool Writes> class transfer {
   }
 
   // Adds the outcome of a command to its object's. Collective.
-  WB_FN void settle(const wb_segment_command& c, uint32_t word, uint64_t sum, uint64_t lba, uint32_t device) const {
+  WB_FN void complete(const wb_segment_command& c, uint32_t word, uint64_t sum, uint64_t lba, uint32_t device) const {
     if (!warp::is_leader(all_)) return;
     wb_segment_object* const object = job_.object + c.object;
     if (word == WB_DONE) {

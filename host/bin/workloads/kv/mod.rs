@@ -25,7 +25,7 @@ pub const STORE: &str = "bench-kv";
 /// Bytes of a key, as of a hash of tokens.
 const KEY_BYTES: u32 = 16;
 
-/// What is measured.
+/// Settings of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct KvJob {
     #[serde(flatten)]

@@ -82,7 +82,7 @@ fn kernels_and_the_host_store_and_load_the_same_objects() {
         assert!(matches!(loaded[2], Err(StorageError::Kv(KvError::Absent { .. }))));
         assert!([0, 1, 3].iter().all(|i| loaded[*i].as_ref().is_ok_and(|bytes| *bytes == OBJECT as u64)));
         p.check_loaded(&[4, 1, 3]);
-        // The same key again, and a restart.
+        // Another page under another key, and a restart.
         p.put(2, 5);
         let objects = [(key(5), OBJECT as u64)];
         let storing = p.store.store(&p.queue, &objects, |list, _, extents| p.add(list, extents, 5)).unwrap();

@@ -70,7 +70,7 @@ pub(super) struct Lists {
 
 // SAFETY: `host` is the address of `region`'s memory, which a transfer's owner alone writes, and reads once the kernel has ended.
 unsafe impl Send for Lists {}
-// SAFETY: as above; shared access is to an atomic word, or by the region's methods.
+// SAFETY: shared access is to an atomic word, or by the region's methods.
 unsafe impl Sync for Lists {}
 
 impl Lists {

@@ -15,7 +15,7 @@ pub struct SegmentTransfer {
     launched: Option<Launched>,
 }
 
-/// What a launched transfer has.
+/// Parts of a launched transfer.
 pub(super) struct Launched {
     pub(super) number: u64,
     /// Failed waits of the stream before the launch.
@@ -26,7 +26,7 @@ pub(super) struct Launched {
     pub(super) counters: Counters,
 }
 
-/// What was transferred of one object.
+/// Outcome of the transfer of one object.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct SegmentOutcome {
