@@ -61,7 +61,7 @@ fn is_given_up(outcome: &SegmentOutcome) -> bool {
 fn failure(kernel: &str, outcome: &SegmentOutcome, bytes: u64) -> Option<StorageError> {
     let kernel = kernel.to_owned();
     if let Some(error) = &outcome.error {
-        return Some(RunError::Operations { kernel, errors: vec![error.clone()], count: 1 }.into());
+        return Some(RunError::Operations { kernel, errors: vec![*error], count: 1 }.into());
     }
     let reason =
         || format!("{} of {bytes} bytes of an object were moved before the kernel was told to stop", outcome.bytes);

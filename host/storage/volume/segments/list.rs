@@ -359,7 +359,10 @@ mod tests {
         all.iter().map(|(block, blocks)| Extent::new(*block, *blocks)).collect()
     }
 
-    fn list(objects: &[(&[(u64, u64)], &[(u64, u32)])]) -> SegmentList {
+    /// First block and number of blocks of each extent, and bytes and group of each segment.
+    type Listed<'p> = (&'p [(u64, u64)], &'p [(u64, u32)]);
+
+    fn list(objects: &[Listed<'_>]) -> SegmentList {
         let mut list = SegmentList::new();
         for (ranges, segments) in objects {
             list.object(&extents(ranges), segments.iter().map(|(bytes, _)| bytes).sum()).unwrap();
