@@ -83,7 +83,7 @@ template <bool Writes> class transfer {
       if (c.bytes != 0) {
         const status s = volume_.wait(all_, is_turn ? t : token{});
         const uint32_t word = warp::shuffle(all_, s.word, turn);
-        is_over = is_over || word >> WB_STATUS_KIND_SHIFT == WB_STOPPED;
+        is_over = is_over || ends(word);
         uint64_t sum = sum_;
         if constexpr (!Writes) sum = word == WB_DONE ? move(c, here) : 0;
         if constexpr (Writes) sum = is_turn ? sum : 0;
@@ -108,6 +108,12 @@ template <bool Writes> class transfer {
   }
 
  private:
+  // Returns true if the warp takes no more commands after this outcome: the host said so, or a device may still access staging memory.
+  WB_FN bool ends(uint32_t word) const {
+    const uint32_t kind = word >> WB_STATUS_KIND_SHIFT;
+    return kind == WB_STOPPED || (kind == WB_TIMED_OUT && volume_.raw()->registered_region_count != 0);
+  }
+
   // Takes the next `n` commands, and returns the number of the first one. Collective.
   WB_FN uint32_t take(uint32_t n) const {
     uint32_t first = 0;
