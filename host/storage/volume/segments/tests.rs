@@ -361,9 +361,14 @@ proptest! {
             }
             list
         };
+        let before = v.stats().unwrap();
         let stored = queue.store(list(&from)).unwrap().finish(SOON).unwrap();
         let loaded = queue.load(list(&to)).unwrap().finish(SOON).unwrap();
         prop_assert_eq!(&stored, &loaded);
+        // Each block is moved once.
+        let moved = v.stats().unwrap() - before;
+        let blocks: u64 = objects.iter().map(|(_, segments, _)| (segments.iter().sum::<u64>() * 16).div_ceil(512)).sum();
+        prop_assert_eq!((moved.write_bytes, moved.read_bytes), (blocks * 512, blocks * 512));
         prop_assert!(stored.iter().all(|o| o.error.is_none()));
         prop_assert!(to.get_slice::<u8>(0, total as usize).unwrap() == data);
     }
