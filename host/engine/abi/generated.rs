@@ -692,31 +692,41 @@ pub struct SegmentObject {
     pub bytes: u64,
     pub terms: u64,
     pub lba: u64,
+    pub origin: u64,
     pub word: u32,
-    pub device: u32,
+    pub opcode_blocks: u32,
+    pub given_up: u32,
+    pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of SegmentObject"][size_of::<SegmentObject>() - 32usize];
+    ["Size of SegmentObject"][size_of::<SegmentObject>() - 48usize];
     ["Alignment of SegmentObject"][align_of::<SegmentObject>() - 8usize];
     ["Offset of field: SegmentObject::bytes"][offset_of!(SegmentObject, bytes) - 0usize];
     ["Offset of field: SegmentObject::terms"][offset_of!(SegmentObject, terms) - 8usize];
     ["Offset of field: SegmentObject::lba"][offset_of!(SegmentObject, lba) - 16usize];
-    ["Offset of field: SegmentObject::word"][offset_of!(SegmentObject, word) - 24usize];
-    ["Offset of field: SegmentObject::device"][offset_of!(SegmentObject, device) - 28usize];
+    ["Offset of field: SegmentObject::origin"][offset_of!(SegmentObject, origin) - 24usize];
+    ["Offset of field: SegmentObject::word"][offset_of!(SegmentObject, word) - 32usize];
+    ["Offset of field: SegmentObject::opcode_blocks"][offset_of!(SegmentObject, opcode_blocks) - 36usize];
+    ["Offset of field: SegmentObject::given_up"][offset_of!(SegmentObject, given_up) - 40usize];
+    ["Offset of field: SegmentObject::reserved"][offset_of!(SegmentObject, reserved) - 44usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable)]
 pub struct SegmentProgress {
     pub next: u32,
     pub ended: u32,
+    pub spoiled: u32,
+    pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of SegmentProgress"][size_of::<SegmentProgress>() - 8usize];
+    ["Size of SegmentProgress"][size_of::<SegmentProgress>() - 16usize];
     ["Alignment of SegmentProgress"][align_of::<SegmentProgress>() - 4usize];
     ["Offset of field: SegmentProgress::next"][offset_of!(SegmentProgress, next) - 0usize];
     ["Offset of field: SegmentProgress::ended"][offset_of!(SegmentProgress, ended) - 4usize];
+    ["Offset of field: SegmentProgress::spoiled"][offset_of!(SegmentProgress, spoiled) - 8usize];
+    ["Offset of field: SegmentProgress::reserved"][offset_of!(SegmentProgress, reserved) - 12usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable)]
@@ -1043,8 +1053,8 @@ layouts! {
     wb_table_scratch TableScratch { slots slot_mask staging staging_bytes in_flight epoch reserved }
     wb_segment Segment { address bytes group }
     wb_segment_command SegmentCommand { block offset shift bytes segment skip object }
-    wb_segment_object SegmentObject { bytes terms lba word device }
-    wb_segment_progress SegmentProgress { next ended }
+    wb_segment_object SegmentObject { bytes terms lba origin word opcode_blocks given_up reserved }
+    wb_segment_progress SegmentProgress { next ended spoiled reserved }
     wb_segment_job SegmentJob { volume command segment group_bytes progress group_done object group_flag outcome ended
         number staging staging_bytes in_flight commands segments groups objects }
     wb_team_rounds TeamRounds { sync data small reserved }

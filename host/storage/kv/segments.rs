@@ -2,7 +2,7 @@
 
 use super::checksum::of_terms;
 use super::{KvKey, KvObject, KvPins, KvReservation, KvStore};
-use crate::engine::{Outcome, RunError};
+use crate::engine::RunError;
 use crate::storage::error::{KvError, StorageError};
 use crate::storage::volume::{Extent, SegmentList, SegmentOutcome, SegmentQueue, SegmentTransfer};
 use std::time::Duration;
@@ -27,34 +27,24 @@ pub struct KvStoring {
 
 /// A transfer that is waited for when it is dropped.
 struct UnderWay {
-    transfer: Option<SegmentTransfer>,
-    /// Longest time for which that waits.
+    transfer: SegmentTransfer,
+    was_waited_for: bool,
+    /// Longest time for which a drop waits.
     limit: Duration,
 }
 
 impl UnderWay {
     fn new(transfer: SegmentTransfer, queue: &SegmentQueue) -> Self {
         // Every wait of the kernel has the deadline, and few follow each other once a device is late.
-        Self { transfer: Some(transfer), limit: 4 * queue.volume().engine().deadline() }
+        let limit = queue.volume().engine().deadline().saturating_mul(4);
+        Self { transfer, was_waited_for: false, limit }
     }
 
-    fn get(&self) -> &SegmentTransfer {
-        self.transfer.as_ref().expect("a transfer is taken by what consumes its owner")
+    /// Waits at most `within`, or the limit. An error says that the kernel may not have ended.
+    fn wait(&mut self, within: Option<Duration>) -> Result<Vec<SegmentOutcome>, StorageError> {
+        self.was_waited_for = true;
+        self.transfer.wait(within.unwrap_or(self.limit))
     }
-
-    fn finish(&mut self, within: Duration) -> Result<Vec<SegmentOutcome>, StorageError> {
-        self.transfer.take().map_or(Ok(Vec::new()), |transfer| transfer.finish(within))
-    }
-
-    /// Waits for the kernel, and returns true if no device writes or reads for it any more.
-    fn end(&mut self) -> bool {
-        self.finish(self.limit).is_ok_and(|outcomes| !outcomes.iter().any(is_given_up))
-    }
-}
-
-/// Returns true if a command was given up: its device may still execute it.
-fn is_given_up(outcome: &SegmentOutcome) -> bool {
-    outcome.error.as_ref().is_some_and(|e| matches!(e.outcome, Outcome::TimedOut | Outcome::Stopped))
 }
 
 /// Returns the error of an object whose command failed, or that was not transferred as a whole.
@@ -89,12 +79,11 @@ impl KvStore {
         self.check_queue(queue)?;
         let pins = self.pin(keys)?;
         let mut segments = SegmentList::new();
-        let (mut added, mut bytes) = (0, Vec::new());
+        let mut added = 0;
         for (i, object) in pins.objects().iter().enumerate() {
             let Some(object) = object else { continue };
             list(&mut segments, i, object)?;
             added += 1;
-            bytes.push(object.bytes);
             self.check_listed(&segments, added, object.bytes)?;
         }
         let transfer = queue.load(segments)?;
@@ -154,7 +143,7 @@ impl KvStore {
 impl KvLoad {
     /// Returns the transfer: its groups, and whether it has ended.
     pub fn transfer(&self) -> &SegmentTransfer {
-        self.under_way.get()
+        &self.under_way.transfer
     }
 
     /// Waits at most `within` for the stream, compares each object with its checksum, and returns its bytes in the order of the keys.
@@ -164,40 +153,43 @@ impl KvLoad {
     /// [`KvError::Data`] for one whose data is damaged, and [`StorageError::Run`] for one of which a command failed. The memory of
     /// such an object has undefined content.
     pub fn finish(mut self, within: Duration) -> Result<Vec<Result<u64, StorageError>>, StorageError> {
-        let outcomes = self.under_way.finish(within)?;
+        let outcomes = self.wait(Some(within))?;
         let mut outcomes = outcomes.iter();
-        let name = || self.store.name().to_owned();
         let objects = self.pins.as_ref().map_or(&[][..], KvPins::objects);
         let judged = self.keys.iter().zip(objects).map(|(key, object)| {
-            let (Some(object), key) = (object, key.to_string()) else {
-                return Err(KvError::Absent { name: name(), key: key.to_string() }.into());
+            let (name, key) = (self.store.name().to_owned(), key.to_string());
+            // Outcomes are those of the objects that are there.
+            let Some((object, outcome)) = object.as_ref().and_then(|object| Some((object, outcomes.next()?))) else {
+                return Err(KvError::Absent { name, key }.into());
             };
-            let Some(outcome) = outcomes.next() else {
-                return Err(KvError::Absent { name: name(), key }.into());
-            };
-            if let Some(e) = failure("a load of objects", outcome, object.bytes) {
+            let (bytes, stored) = (object.bytes, object.checksum);
+            if let Some(e) = failure("a load of objects", outcome, bytes) {
                 return Err(e);
             }
-            let computed = of_terms(object.bytes, outcome.terms);
-            if computed == object.checksum {
-                return Ok(object.bytes);
+            let computed = of_terms(bytes, outcome.terms);
+            if computed == stored {
+                return Ok(bytes);
             }
             let offset = object.extents.first().map_or(0, |extent| extent.block << self.store.volume().block_shift());
-            let (bytes, stored) = (object.bytes, object.checksum);
-            Err(KvError::Data { name: name(), key, bytes, offset, stored, computed }.into())
+            Err(KvError::Data { name, key, bytes, offset, stored, computed }.into())
         });
         Ok(judged.collect())
+    }
+
+    /// Waits for the kernel. If it may not have ended, the objects stay pinned: it would read what takes their place.
+    fn wait(&mut self, within: Option<Duration>) -> Result<Vec<SegmentOutcome>, StorageError> {
+        self.under_way.wait(within).inspect_err(|error| {
+            tracing::warn!(store = self.store.name(), %error, "objects stay pinned: a load of them may not have ended");
+            std::mem::forget(self.pins.take());
+        })
     }
 }
 
 impl Drop for KvLoad {
     fn drop(&mut self) {
-        if self.under_way.transfer.is_some() && !self.under_way.end() {
-            tracing::warn!(
-                store = self.store.name(),
-                "objects stay pinned: a load of them was dropped, and has not ended"
-            );
-            std::mem::forget(self.pins.take());
+        if !self.under_way.was_waited_for {
+            // The outcomes are of no interest any more, and `wait` has told of an error.
+            let _ = self.wait(None);
         }
     }
 }
@@ -205,7 +197,7 @@ impl Drop for KvLoad {
 impl KvStoring {
     /// Returns the transfer: its groups, whose segments may change again once they are complete, and whether it has ended.
     pub fn transfer(&self) -> &SegmentTransfer {
-        self.under_way.get()
+        &self.under_way.transfer
     }
 
     /// Waits at most `within` for the stream, and makes the objects durable and visible, all at once.
@@ -214,16 +206,7 @@ impl KvStoring {
     /// That of [`SegmentTransfer::finish`]; [`StorageError::Run`] if a command failed; as for [`KvReservation::commit`]. No object appears
     /// then.
     pub fn finish(mut self, within: Duration) -> Result<(), StorageError> {
-        let outcomes = match self.under_way.finish(within) {
-            Ok(outcomes) => outcomes,
-            Err(e) => {
-                self.abandon();
-                return Err(e);
-            }
-        };
-        if outcomes.iter().any(is_given_up) {
-            self.abandon();
-        }
+        let outcomes = self.wait(Some(within))?;
         let failed = outcomes.iter().zip(&self.bytes).find_map(|(o, bytes)| failure("a store of objects", o, *bytes));
         if let Some(e) = failed {
             return Err(e);
@@ -233,22 +216,26 @@ impl KvStoring {
         self.reservation.take().map_or(Ok(()), |reservation| reservation.commit(&checksums))
     }
 
-    /// Keeps the space until the program ends: a device may still write to it.
-    fn abandon(&mut self) {
-        if let Some(reservation) = self.reservation.take() {
+    /// Waits for the kernel. The space stays reserved if that may not have ended, or a device may still write to it.
+    fn wait(&mut self, within: Option<Duration>) -> Result<Vec<SegmentOutcome>, StorageError> {
+        let waited = self.under_way.wait(within);
+        let has_ended = waited.as_ref().is_ok_and(|outcomes| outcomes.iter().all(|outcome| outcome.given_up == 0));
+        if let Some(reservation) = self.reservation.take_if(|_| !has_ended) {
             tracing::warn!(
                 ?reservation,
                 "space stays reserved until the volume is opened again: a device may still write to it"
             );
             std::mem::forget(reservation);
         }
+        waited
     }
 }
 
 impl Drop for KvStoring {
     fn drop(&mut self) {
-        if self.under_way.transfer.is_some() && !self.under_way.end() {
-            self.abandon();
+        if !self.under_way.was_waited_for {
+            // The outcomes are of no interest any more: no object appears.
+            let _ = self.wait(None);
         }
     }
 }

@@ -422,17 +422,22 @@ typedef struct wb_segment_command {
 
 // Outcome of the transfer of an object.
 typedef struct wb_segment_object {
-  uint64_t bytes;   // of commands that succeeded
-  uint64_t terms;   // sum of the checksum terms of these bytes (segments.cuh)
-  uint64_t lba;     // of the first command that failed, on its device
-  uint32_t word;    // its status word (status.h), or WB_DONE
-  uint32_t device;  // its device
+  uint64_t bytes;          // of commands that succeeded
+  uint64_t terms;          // sum of the checksum terms of these bytes (segments.cuh)
+  uint64_t lba;            // of the first command that failed, on its device
+  uint64_t origin;         // its token (command_ring.cuh)
+  uint32_t word;           // its status word (status.h), or WB_DONE
+  uint32_t opcode_blocks;  // as in wb_record
+  uint32_t given_up;       // commands that were given up: their devices may still execute them
+  uint32_t reserved;
 } wb_segment_object;
 
-// Progress of a transfer. All words are 0 between two transfers.
+// Progress of a transfer. All words but `spoiled` are 0 between two transfers.
 typedef struct wb_segment_progress {
-  uint32_t next;   // commands that warps have taken
-  uint32_t ended;  // warps that have ended
+  uint32_t next;     // commands that warps have taken
+  uint32_t ended;    // warps that have ended
+  uint32_t spoiled;  // not 0: a device may still access staging memory, and no transfer takes commands; never cleared
+  uint32_t reserved;
 } wb_segment_progress;
 
 // Kernel parameter: one transfer. Transfers with the same counters run one after the other.
@@ -446,7 +451,7 @@ typedef struct wb_segment_job {
   WB_POINTER(wb_segment_object) object;   // [objects]: so far; 0 between two transfers
   WB_POINTER(uint64_t) group_flag;        // [groups]: becomes `number` when the group is complete, or the transfer has ended
   WB_POINTER(wb_segment_object) outcome;  // [objects], in host memory
-  WB_POINTER(uint64_t) ended;             // in host memory: becomes `number` when all outcomes are there
+  WB_POINTER(uint64_t) ended;             // [2], in host memory: becomes `number` when all outcomes are there; `spoiled`
   uint64_t number;                        // of the transfer, larger than those before
   uint64_t staging;                       // staging_bytes for each command in flight
   uint32_t staging_bytes;

@@ -70,24 +70,23 @@ template <bool Writes> class transfer {
     // Commands of a warp are in the lanes in their order, and each is waited for in its turn.
     wb_segment_command mine{};
     token t;
-    if constexpr (!Writes) {
+    bool is_over = warp::shuffle(all_, order::load<order::relaxed>(&job_.progress->spoiled), 0) != 0;
+    if (!Writes && !is_over) {
       mine = at(take(depth), lane < depth ? lane : job_.commands);
       t = volume_.read_async(all_, mine.block, blocks(mine), reinterpret_cast<void*>(staging));
     }
-    bool is_over = false;
     uint32_t empty = 0;
     for (uint32_t turn = 0; empty < depth; turn = turn + 1 == depth ? 0 : turn + 1) {
       const bool is_turn = lane == turn;
       wb_segment_command c = shuffled(mine, turn);
       const uint64_t here = warp::shuffle(all_, staging, turn);
       if (c.bytes != 0) {
-        const status s = volume_.wait(all_, is_turn ? t : token{});
-        const uint32_t word = warp::shuffle(all_, s.word, turn);
-        is_over = is_over || ends(word);
-        uint64_t sum = sum_;
-        if constexpr (!Writes) sum = word == WB_DONE ? move(c, here) : 0;
-        if constexpr (Writes) sum = is_turn ? sum : 0;
-        complete(c, word, warp::sum(all_, sum), warp::shuffle(all_, s.lba, turn), warp::shuffle(all_, token{s.origin}.device(), turn));
+        const status s = shuffled(volume_.wait(all_, is_turn ? t : token{}), turn);
+        is_over = is_over || s.kind() == WB_STOPPED || spoils(s);
+        uint64_t sum = 0;
+        if constexpr (Writes) sum = is_turn ? sum_ : 0;
+        else if (s) sum = move(c, here);
+        complete(c, s, warp::sum(all_, sum));
       }
       c = is_over ? wb_segment_command{} : at(take(1), 0);
       empty = c.bytes == 0 ? empty + 1 : 0;
@@ -108,11 +107,11 @@ template <bool Writes> class transfer {
   }
 
  private:
-  // Returns true if the warp takes no more commands after this outcome: the host said so, or a device may still access staging memory.
-  WB_FN bool ends(uint32_t word) const {
-    const uint32_t kind = word >> WB_STATUS_KIND_SHIFT;
-    return kind == WB_STOPPED || (kind == WB_TIMED_OUT && volume_.raw()->registered_region_count != 0);
-  }
+  // Returns true if the command was given up: its device may still execute it.
+  WB_FN static bool is_given_up(const status& s) { return s.kind() == WB_TIMED_OUT || s.kind() == WB_STOPPED; }
+
+  // Returns true if a device may still access the staging memory of this command.
+  WB_FN bool spoils(const status& s) const { return is_given_up(s) && volume_.raw()->registered_region_count != 0; }
 
   // Takes the next `n` commands, and returns the number of the first one. Collective.
   WB_FN uint32_t take(uint32_t n) const {
@@ -136,6 +135,11 @@ template <bool Writes> class transfer {
     s.skip = warp::shuffle(all_, c.skip, from);
     s.object = warp::shuffle(all_, c.object, from);
     return s;
+  }
+
+  WB_FN status shuffled(const status& s, uint32_t from) const {
+    return status{warp::shuffle(all_, s.word, from), warp::shuffle(all_, s.opcode_blocks, from), warp::shuffle(all_, s.origin, from),
+                  warp::shuffle(all_, s.lba, from)};
   }
 
   WB_FN uint32_t blocks(const wb_segment_command& c) const { return (c.bytes + volume_.block_bytes() - 1) >> volume_.block_shift(); }
@@ -189,15 +193,20 @@ template <bool Writes> class transfer {
   }
 
   // Adds the outcome of a command to its object's. Collective.
-  WB_FN void complete(const wb_segment_command& c, uint32_t word, uint64_t sum, uint64_t lba, uint32_t device) const {
+  WB_FN void complete(const wb_segment_command& c, const status& s, uint64_t sum) const {
     if (!warp::is_leader(all_)) return;
     wb_segment_object* const object = job_.object + c.object;
-    if (word == WB_DONE) {
+    if (s) {
       order::add<order::relaxed>(&object->bytes, uint64_t{c.bytes});
       order::add<order::relaxed>(&object->terms, sum);
-    } else if (order::compare_exchange<order::relaxed>(&object->word, uint32_t{WB_DONE}, word) == WB_DONE) {
-      order::store<order::relaxed>(&object->lba, lba);
-      order::store<order::relaxed>(&object->device, device);
+      return;
+    }
+    if (is_given_up(s)) order::add<order::relaxed>(&object->given_up, 1u);
+    if (spoils(s)) order::store<order::relaxed>(&job_.progress->spoiled, 1u);
+    if (order::compare_exchange<order::relaxed>(&object->word, uint32_t{WB_DONE}, s.word) == WB_DONE) {
+      order::store<order::relaxed>(&object->lba, s.lba);
+      order::store<order::relaxed>(&object->origin, s.origin);
+      order::store<order::relaxed>(&object->opcode_blocks, s.opcode_blocks);
     }
   }
 
@@ -215,8 +224,10 @@ template <bool Writes> class transfer {
       hand_out(&to->bytes, &from->bytes);
       hand_out(&to->terms, &from->terms);
       hand_out(&to->lba, &from->lba);
+      hand_out(&to->origin, &from->origin);
       hand_out(&to->word, &from->word);
-      hand_out(&to->device, &from->device);
+      hand_out(&to->opcode_blocks, &from->opcode_blocks);
+      hand_out(&to->given_up, &from->given_up);
     }
     for (uint32_t i = warp::lane(); i < job_.groups; i += warp::width) {
       order::store<order::relaxed>(job_.group_done + i, uint64_t{0});
@@ -224,6 +235,7 @@ template <bool Writes> class transfer {
     }
     warp::sync(all_);
     if (!warp::is_leader(all_)) return;
+    order::store<order::relaxed, order::system>(job_.ended + 1, uint64_t{order::load<order::relaxed>(&job_.progress->spoiled)});
     order::store<order::relaxed>(&job_.progress->next, 0u);
     order::store<order::relaxed>(&job_.progress->ended, 0u);
     order::fence<order::release, order::system>();

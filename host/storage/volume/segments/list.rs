@@ -11,8 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of which segments are multiples.
 const UNIT: u64 = abi::SEGMENT_UNIT as u64;
-/// Most segments, commands, objects or groups of a transfer, and the bytes of a segment.
+/// Most segments, commands or objects of a transfer, and the bytes of a segment.
 const MOST: usize = 1 << 28;
+/// Most groups of a transfer.
+const MOST_GROUPS: usize = 1 << 16;
 
 /// Objects of a volume with the segments of memory that have their bytes: what [`SegmentQueue`](super::SegmentQueue) transfers at once.
 ///
@@ -113,7 +115,7 @@ impl SegmentList {
     ///
     /// # Errors
     /// [`StorageError::Option`] if no object was begun, the segment exceeds it, address or bytes are no multiples of 16, or the group
-    /// is above 2^28.
+    /// is 2^16 or above.
     ///
     /// # Safety
     /// The kernels of the engine that transfers the list can read and write the range, which stays valid until the transfer has ended.
@@ -134,8 +136,10 @@ impl SegmentList {
                 object.bytes
             ));
         }
-        if segments == MOST || group as usize >= MOST {
-            return refuse(format!("segments and groups of a transfer are at most {MOST}; transfer them in several"));
+        if segments == MOST || group as usize >= MOST_GROUPS {
+            return refuse(format!(
+                "a transfer has at most {MOST} segments in {MOST_GROUPS} groups; transfer them in several"
+            ));
         }
         object.listed = listed;
         self.segments.push(abi::Segment { address, bytes: bytes as u32, group });
@@ -150,7 +154,7 @@ impl SegmentList {
     /// each. Such objects take little memory and time to list, however many tensors there are. The list keeps the regions.
     ///
     /// # Errors
-    /// [`StorageError::Option`] if there is no tensor, one has no page, `page_bytes` is 0 or no multiple of 16, or a group is above 2^28.
+    /// [`StorageError::Option`] if there is no tensor, one has no page, `page_bytes` is 0 or no multiple of 16, or a group is 2^16 or above.
     pub fn tensors(&mut self, tensors: &[(&Region, u32)], page_bytes: usize) -> Result<PagedTensors, StorageError> {
         self.complete()?;
         let bytes = page_bytes as u64;
@@ -166,9 +170,9 @@ impl SegmentList {
         }
         let first_segment = self.segments.len();
         for (region, group) in tensors {
-            if self.segments.len() == MOST || *group as usize >= MOST {
+            if self.segments.len() == MOST || *group as usize >= MOST_GROUPS {
                 return refuse(format!(
-                    "segments and groups of a transfer are at most {MOST}; transfer them in several"
+                    "a transfer has at most {MOST} segments in {MOST_GROUPS} groups; transfer them in several"
                 ));
             }
             let address = region.address();

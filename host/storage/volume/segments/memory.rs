@@ -1,13 +1,45 @@
 //! Memory of transfers: counters near the kernels, and lists in pinned host memory.
 
+use super::super::Volume;
 use super::list::SegmentList;
-use crate::engine::{Engine, abi};
+use crate::engine::{Args, Engine, abi};
 use crate::memory::{MemoryError, Place, Region};
+use crate::storage::disk::DataBuffer;
 use crate::storage::error::StorageError;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const WORD: usize = size_of::<u64>();
+/// Bytes in front of the lists: the number of the transfer that ended, and whether staging memory is spoiled.
+const HEAD: usize = 2 * WORD;
+
+/// Staging memory of a queue, with the progress of the transfer that uses it: both are replaced once a device may still access it.
+pub(super) struct Staging {
+    buffer: DataBuffer,
+    progress: Region,
+}
+
+impl Staging {
+    pub(super) fn new(volume: &Volume, bytes: usize) -> Result<Self, StorageError> {
+        let progress = volume.engine().allocate(Place::Device, size_of::<abi::SegmentProgress>())?;
+        Ok(Self { buffer: volume.allocate_data(bytes)?, progress })
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Adds the addresses to a description.
+    pub(super) fn describe(&self, job: abi::SegmentJob) -> abi::SegmentJob {
+        abi::SegmentJob { staging: self.buffer.address(), progress: self.progress.address(), ..job }
+    }
+
+    /// Keeps the memory until a kernel has ended.
+    pub(super) fn keep(&self, args: &mut Args) {
+        self.buffer.keep(args);
+        args.keep(self.progress.owner());
+    }
+}
 
 /// Counters of the transfers of a queue, of which one runs at a time. All but the flags are 0 between two transfers.
 #[derive(Clone)]
@@ -19,7 +51,7 @@ pub(super) struct Counters {
 
 impl Counters {
     pub(super) fn new(engine: &Engine, objects: usize, groups: usize) -> Result<Self, MemoryError> {
-        let bytes = size_of::<abi::SegmentProgress>() + 2 * groups * WORD + objects * size_of::<abi::SegmentObject>();
+        let bytes = 2 * groups * WORD + objects * size_of::<abi::SegmentObject>();
         Ok(Self { region: engine.allocate(Place::Device, bytes)?, objects, groups })
     }
 
@@ -43,15 +75,14 @@ impl Counters {
 
     /// Returns the offset of a group's flag.
     pub(super) fn flag(&self, group: usize) -> usize {
-        size_of::<abi::SegmentProgress>() + (self.groups + group) * WORD
+        (self.groups + group) * WORD
     }
 
     /// Adds the addresses of the counters to a description.
     pub(super) fn describe(&self, job: abi::SegmentJob) -> abi::SegmentJob {
         let base = self.region.address();
         abi::SegmentJob {
-            progress: base,
-            group_done: base + size_of::<abi::SegmentProgress>() as u64,
+            group_done: base,
             group_flag: base + self.flag(0) as u64,
             object: base + self.flag(self.groups) as u64,
             ..job
@@ -60,6 +91,7 @@ impl Counters {
 }
 
 /// Lists of a transfer, and its outcomes. Offsets are multiples of 8.
+#[derive(Clone)]
 pub(super) struct Lists {
     region: Region,
     host: NonNull<u8>,
@@ -81,7 +113,7 @@ impl Lists {
         commands: &[abi::SegmentCommand],
         list: &SegmentList,
     ) -> Result<Self, StorageError> {
-        let bytes = WORD
+        let bytes = HEAD
             + list.objects.len() * size_of::<abi::SegmentObject>()
             + size_of_val(commands)
             + size_of_val(&list.segments[..])
@@ -96,7 +128,7 @@ impl Lists {
         let lists =
             Self { region, host, commands: commands.len(), segments: list.segments.len(), groups: list.groups.len() };
         let [command, segment, group, outcome] = lists.offsets();
-        lists.region.set(0, 0u64)?;
+        lists.region.set(0, [0u64; HEAD / WORD])?;
         lists.region.set_slice(command, commands)?;
         lists.region.set_slice(segment, &list.segments)?;
         lists.region.set_slice(group, &list.groups)?;
@@ -104,11 +136,11 @@ impl Lists {
         Ok(lists)
     }
 
-    /// Returns the offsets of commands, segments, groups and outcomes. The word before them has the number of the transfer that ended.
+    /// Returns the offsets of commands, segments, groups and outcomes.
     fn offsets(&self) -> [usize; 4] {
-        let segment = WORD + self.commands * size_of::<abi::SegmentCommand>();
+        let segment = HEAD + self.commands * size_of::<abi::SegmentCommand>();
         let group = segment + self.segments * size_of::<abi::Segment>();
-        [WORD, segment, group, group + self.groups * WORD]
+        [HEAD, segment, group, group + self.groups * WORD]
     }
 
     /// Returns a description with the addresses of the lists.
@@ -122,6 +154,11 @@ impl Lists {
     pub(super) fn ended(&self) -> u64 {
         // SAFETY: the first word of the region, which the kernel stores to as a whole.
         unsafe { AtomicU64::from_ptr(self.host.as_ptr().cast()) }.load(Ordering::Acquire)
+    }
+
+    /// Returns true if a device may still access the staging memory of a transfer that has ended.
+    pub(super) fn is_spoiled(&self) -> Result<bool, MemoryError> {
+        Ok(self.region.get::<u64>(WORD)? != 0)
     }
 
     /// Returns the outcomes of a transfer that has ended.

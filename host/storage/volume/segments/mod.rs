@@ -14,10 +14,9 @@ pub use transfer::{SegmentOutcome, SegmentTransfer};
 
 use super::Volume;
 use crate::engine::{Args, Grid, Stream, abi};
-use crate::storage::disk::DataBuffer;
 use crate::storage::error::StorageError;
 use list::{Limits, refuse};
-use memory::{Counters, Lists};
+use memory::{Counters, Lists, Staging};
 use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
@@ -94,7 +93,7 @@ struct Inner {
 struct State {
     /// Number of the last transfer.
     number: u64,
-    staging: Arc<DataBuffer>,
+    staging: Arc<Staging>,
     counters: Counters,
     /// Lists of transfers that were dropped.
     dropped: Vec<(u64, Lists)>,
@@ -159,7 +158,7 @@ impl SegmentQueueBuilder<'_> {
         let (loads, stores) = (grid(LOAD)?, grid(STORE)?);
         let warps = |g: Grid| u64::from(g.blocks) * u64::from((g.threads / width).max(1));
         let commands = warps(loads).max(warps(stores)) * u64::from(in_flight);
-        let staging = volume.allocate_data(commands as usize * command_bytes)?;
+        let staging = Staging::new(volume, commands as usize * command_bytes)?;
         let limits = Limits {
             block_shift: volume.block_shift(),
             bytes: command_bytes as u64,
@@ -248,14 +247,13 @@ impl Inner {
         let job = abi::SegmentJob {
             volume: self.volume.view().volume,
             number,
-            staging: state.staging.address(),
             staging_bytes: self.limits.bytes as u32,
             in_flight: self.in_flight,
             commands: commands.len() as u32,
             segments: list.segments.len() as u32,
             groups: groups as u32,
             objects: objects as u32,
-            ..state.counters.describe(lists.describe())
+            ..state.staging.describe(state.counters.describe(lists.describe()))
         };
         let mut args = Args::new();
         args.push_value(job);
@@ -271,16 +269,19 @@ impl Inner {
         // and staging memory follow each other on the stream.
         unsafe { self.stream.launch(kernel, grid, args) }?;
         state.number = number;
-        let launched = Launched { number, failed_waits, groups, objects, lists, counters: state.counters.clone() };
+        let (staging, counters) = (state.staging.clone(), state.counters.clone());
+        let launched = Launched { number, failed_waits, groups, objects, lists, counters, staging };
         Ok(SegmentTransfer::new(self.clone(), launched))
     }
 
-    /// Replaces memory to which a device or a kernel of a transfer that was broken off may still write.
-    fn replace(&self) -> Result<(), StorageError> {
+    /// Replaces staging memory to which a device or a kernel may still write, and the counters that belong to a transfer that was broken
+    /// off, unless another transfer did so.
+    fn replace(&self, staging: &Arc<Staging>) -> Result<(), StorageError> {
         let mut state = self.state.lock();
-        let bytes = state.staging.len();
-        state.counters = state.counters.another(self.volume.engine())?;
-        state.staging = Arc::new(self.volume.allocate_data(bytes)?);
+        if Arc::ptr_eq(&state.staging, staging) {
+            state.counters = state.counters.another(self.volume.engine())?;
+            state.staging = Arc::new(Staging::new(&self.volume, staging.bytes())?);
+        }
         Ok(())
     }
 }

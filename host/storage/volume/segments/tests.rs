@@ -236,6 +236,50 @@ fn a_lost_completion_ends_at_the_deadline_and_the_next_transfer_works() {
 }
 
 #[test]
+fn commands_that_were_given_up_are_counted_beside_another_failure() {
+    let engine = testing::engine(0);
+    engine.set_deadline(Duration::from_millis(100)).unwrap();
+    let v = volume(&engine, &["soft:mem:1M,media-error=100-100,lose-completion=101-101"], LandingChoice::Auto);
+    let stream = engine.stream().unwrap();
+    let queue = SegmentQueue::on(&stream, &v).command_bytes(512).build().unwrap();
+    let pages = memory(&engine, 8192);
+    let mut list = SegmentList::new();
+    simple(&mut list, 100, &pages, 0, 1024, 0);
+    let outcome = queue.load(list).unwrap().finish(SOON).unwrap().remove(0);
+    // Whichever was first: the device may still execute the other one.
+    let error = outcome.error.unwrap();
+    assert!(matches!(error.outcome, Outcome::DeviceError(_) | Outcome::TimedOut), "{error:?}");
+    assert_eq!((outcome.bytes, outcome.given_up, error.opcode, error.blocks), (0, 1, 2, 1));
+}
+
+#[test]
+fn a_transfer_behind_one_that_spoiled_its_staging_memory_moves_nothing() {
+    let engine = testing::engine(0);
+    engine.set_deadline(Duration::from_millis(100)).unwrap();
+    for (landing, moved) in [(LandingChoice::Direct, 0), (LandingChoice::Bounce, 4096)] {
+        let v = volume(&engine, &["soft:mem:1M,lose-completion=40-40"], landing);
+        let data = random_bytes(4096, 7);
+        v.write_blocks(64, &data).unwrap();
+        let stream = engine.stream().unwrap();
+        let queue = SegmentQueue::on(&stream, &v).build().unwrap();
+        let pages = memory(&engine, 8192);
+        let load = |block, bytes| {
+            let mut list = SegmentList::new();
+            simple(&mut list, block, &pages, 0, bytes, 0);
+            queue.load(list).unwrap()
+        };
+        let (lost, behind) = (load(40, 512), load(64, 4096));
+        let lost = lost.finish(SOON).unwrap().remove(0);
+        assert_eq!((lost.bytes, lost.given_up), (0, 1));
+        let behind = behind.finish(SOON).unwrap().remove(0);
+        assert_eq!((behind.bytes, behind.given_up, behind.error), (moved, 0, None), "{landing:?}");
+        // The memory was replaced, once.
+        assert_eq!(load(64, 4096).finish(SOON).unwrap().remove(0).bytes, 4096);
+        assert!(pages.get_slice::<u8>(0, 4096).unwrap() == data);
+    }
+}
+
+#[test]
 fn a_transfer_that_is_stopped_says_so_and_releases_who_waits_for_it() {
     let engine = testing::engine(0);
     engine.set_deadline(Duration::from_secs(3600)).unwrap();

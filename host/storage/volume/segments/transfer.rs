@@ -1,7 +1,7 @@
 //! A transfer on its stream: waits for its groups, its end, its outcomes.
 
 use super::Inner;
-use super::memory::{Counters, Lists};
+use super::memory::{Counters, Lists, Staging};
 use crate::cuda::MemoryOperation;
 use crate::engine::{Args, Awaited, OperationError, Outcome, RunError, Stream, abi};
 use crate::storage::error::StorageError;
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// A transfer that is on its stream, or has ended. Dropping it neither waits nor stops it.
 pub struct SegmentTransfer {
     queue: Arc<Inner>,
-    launched: Option<Launched>,
+    launched: Launched,
 }
 
 /// Parts of a launched transfer.
@@ -24,42 +24,48 @@ pub(super) struct Launched {
     pub(super) objects: usize,
     pub(super) lists: Lists,
     pub(super) counters: Counters,
+    pub(super) staging: Arc<Staging>,
 }
 
 /// Outcome of the transfer of one object.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct SegmentOutcome {
-    /// Bytes that were transferred: all of the object, or less if there is an error.
+    /// Bytes that were transferred: all of the object, or less if there is an error or the transfer was told to stop.
     pub bytes: u64,
     /// Sum of the checksum terms of the bytes, without that of the length (`docs/kv-store.md`).
     pub terms: u64,
-    /// The first command that failed: its outcome, device and LBA.
+    /// The first command that failed.
     pub error: Option<OperationError>,
+    /// Commands that were given up: their devices may still execute them.
+    pub given_up: u32,
 }
 
+/// Device of the token of a command that was not submitted (`command_ring.cuh`), and those behind it.
+const NO_DEVICE: u32 = 0xfffe;
+
 impl SegmentOutcome {
-    fn new(o: &abi::SegmentObject) -> Self {
-        let error = (o.word != 0).then(|| OperationError {
-            outcome: Outcome::from_word(o.word),
-            device: o.device,
-            queue: 0,
-            command: 0,
-            opcode: 0,
-            lba: o.lba,
-            blocks: 0,
+    /// Decodes the outcome of an object of a volume whose queues have `depth` entries.
+    fn new(o: &abi::SegmentObject, depth: u32) -> Self {
+        let error = (o.word != 0).then(|| {
+            let origin = if (o.origin >> 48) as u32 >= NO_DEVICE { 0 } else { o.origin };
+            OperationError {
+                outcome: Outcome::from_word(o.word),
+                device: (origin >> 48) as u32,
+                queue: (origin >> 32) as u32 & 0xffff,
+                command: origin as u32 & depth.saturating_sub(1),
+                opcode: o.opcode_blocks >> abi::RECORD_OPCODE_SHIFT,
+                lba: o.lba,
+                blocks: o.opcode_blocks & abi::RECORD_BLOCKS_MASK,
+            }
         });
-        Self { bytes: o.bytes, terms: o.terms, error }
+        Self { bytes: o.bytes, terms: o.terms, error, given_up: o.given_up }
     }
 }
 
 impl SegmentTransfer {
     pub(super) fn new(queue: Arc<Inner>, launched: Launched) -> Self {
-        Self { queue, launched: Some(launched) }
-    }
-
-    fn launched(&self) -> &Launched {
-        self.launched.as_ref().expect("a transfer has its lists until it is dropped")
+        Self { queue, launched }
     }
 
     /// Makes later work on a stream of the engine wait until the segments of a group are complete, or the transfer has ended. The host
@@ -69,7 +75,7 @@ impl SegmentTransfer {
     /// [`StorageError::Option`] if the transfer has no such group, or the stream is of another engine. [`StorageError::Engine`] if the
     /// stream is being captured, or the driver refuses the step.
     pub fn wait_group(&self, stream: &Stream, group: u32) -> Result<(), StorageError> {
-        let launched = self.launched();
+        let launched = &self.launched;
         let has = launched.groups;
         if group as usize >= has {
             return super::refuse(format!("group {group} of a transfer that has {has}; give less"));
@@ -91,8 +97,7 @@ impl SegmentTransfer {
 
     /// Returns true if the transfer has ended and its outcomes are there.
     pub fn is_ended(&self) -> bool {
-        let launched = self.launched();
-        launched.lists.ended() == launched.number
+        self.launched.lists.ended() == self.launched.number
     }
 
     /// Waits at most `within` for the stream, and returns the outcome of each object.
@@ -101,13 +106,19 @@ impl SegmentTransfer {
     /// [`StorageError::Run`] if work on the stream failed or was told to stop before the transfer has ended; [`StorageError::Memory`] if
     /// the outcomes cannot be read.
     pub fn finish(self, within: Duration) -> Result<Vec<SegmentOutcome>, StorageError> {
+        self.wait(within)
+    }
+
+    /// As [`Self::finish`], for an owner that keeps the transfer.
+    pub(in crate::storage) fn wait(&self, within: Duration) -> Result<Vec<SegmentOutcome>, StorageError> {
         if !self.is_ended() {
             let waited = self.queue.stream.synchronize(within);
             if !self.is_ended() {
-                self.queue.replace()?;
+                let replaced = self.queue.replace(&self.launched.staging);
                 waited?;
-                let reason = match self.queue.stream.failed_waits() == self.launched().failed_waits {
-                    true => "the kernel of the transfer did not run",
+                replaced?;
+                let reason = match self.queue.stream.failed_waits() == self.launched.failed_waits {
+                    true => "the kernel of the transfer did not run; transfer it again",
                     false => "an earlier wait for its stream has failed; transfer it again",
                 };
                 let (kernel, errors) = ("a transfer of segments".to_owned(), Vec::new());
@@ -120,30 +131,27 @@ impl SegmentTransfer {
     /// Returns the outcome of each object of a transfer that [has ended](Self::is_ended), and zeros before.
     ///
     /// # Errors
-    /// [`StorageError::Memory`] if the outcomes cannot be read.
+    /// [`StorageError::Memory`] if the outcomes cannot be read, or there is no memory in place of what a device may still access.
     pub fn outcomes(&self) -> Result<Vec<SegmentOutcome>, StorageError> {
-        let launched = self.launched();
-        let all = launched.lists.outcomes(launched.objects)?;
-        if all.iter().any(|o| Outcome::from_word(o.word) == Outcome::TimedOut) {
-            // The device may still write to the staging memory of a command that was given up.
-            self.queue.replace()?;
+        let Launched { lists, objects, .. } = &self.launched;
+        let all = lists.outcomes(*objects)?;
+        if self.is_ended() && lists.is_spoiled()? {
+            self.queue.replace(&self.launched.staging)?;
         }
-        Ok(all.iter().map(SegmentOutcome::new).collect())
+        let depth = self.queue.volume.depth();
+        Ok(all.iter().map(|object| SegmentOutcome::new(object, depth)).collect())
     }
 }
 
 impl Drop for SegmentTransfer {
     fn drop(&mut self) {
-        if let Some(launched) = self.launched.take() {
-            self.queue.state.lock().dropped.push((launched.number, launched.lists));
-        }
+        self.queue.state.lock().dropped.push((self.launched.number, self.launched.lists.clone()));
     }
 }
 
 impl fmt::Debug for SegmentTransfer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let launched = self.launched();
-        write!(f, "SegmentTransfer({} objects, ended: {})", launched.objects, self.is_ended())
+        write!(f, "SegmentTransfer({} objects, ended: {})", self.launched.objects, self.is_ended())
     }
 }
 
