@@ -145,6 +145,20 @@ mod mirrors {
     }
 }
 
+/// Transfers between objects of a volume and segments of memory. Arguments: a seed, and a number of rounds.
+mod segments {
+    stress_tests! { "segments_stress.cpp":
+        ; long:
+        briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["1"],
+        at_width_1: plain(1) ["1 20"],
+        at_width_4: plain(4) ["1 4"],
+        at_width_32: plain(32) ["1 2"],
+        under_thread_sanitizer_at_width_1: sanitized(1) ["2 8"],
+        under_thread_sanitizer_at_width_4: sanitized(4) ["2 2"],
+        under_thread_sanitizer_at_width_32: sanitized(32) ["2"],
+    }
+}
+
 /// Tests that programs that hang are ended, and that their output is kept.
 #[test]
 fn a_program_that_hangs_is_ended() {

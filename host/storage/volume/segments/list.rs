@@ -6,6 +6,7 @@ use crate::memory::{Region, Space};
 use crate::storage::error::StorageError;
 use bytemuck::Zeroable;
 use std::any::Any;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -273,21 +274,67 @@ pub(super) struct Limits {
 /// Divides the objects of a list into commands as large as the limits allow, in the order of the groups.
 pub(super) fn commands(list: &SegmentList, limits: Limits) -> Result<Vec<abi::SegmentCommand>, StorageError> {
     let least: u64 = list.objects.iter().map(|object| object.bytes / limits.bytes.max(1) + 2).sum();
-    let mut all = Vec::with_capacity(least.min(MOST as u64) as usize);
+    let mut all: Vec<abi::SegmentCommand> = Vec::with_capacity(least.min(MOST as u64) as usize);
+    // The last object that was divided, and its commands: pages of the same tensors are alike.
+    let mut last: Option<(&Object, Range<usize>)> = None;
     for (number, object) in list.objects.iter().enumerate() {
-        let room: u64 = object.extents.iter().map(|e| e.blocks << limits.block_shift).sum();
-        if room < object.bytes {
-            return refuse(format!(
-                "object {number} has {} bytes, and its blocks have {room}; give more blocks",
-                object.bytes
-            ));
-        }
-        let (mut place, mut offset) = ((object.first_segment, 0), 0);
-        for (block, blocks) in pieces(&object.extents, limits) {
-            let bytes = (blocks << limits.block_shift).min(object.bytes - offset);
-            if bytes == 0 {
-                break;
+        let first = all.len();
+        match &last {
+            Some((alike, commands)) if object.is_divided_as(alike, limits) => {
+                let (from, to) = (alike.extents[0].block, object.extents[0].block);
+                all.extend_from_within(commands.clone());
+                for command in &mut all[first..] {
+                    command.block = command.block - from + to;
+                    (command.shift, command.object) = (object.shift, number as u32);
+                }
             }
+            _ => divide(list, limits, number, &mut all)?,
+        }
+        last = Some((object, first..all.len()));
+    }
+    if all.len() > MOST {
+        return refuse(format!("a transfer of {} commands, of at most {MOST}; transfer it in several", all.len()));
+    }
+    Ok(by_group(list, &all))
+}
+
+impl Object {
+    /// Returns true if the commands of another object are those of this one, but for its place on the volume and in memory.
+    fn is_divided_as(&self, other: &Self, limits: Limits) -> bool {
+        let is_same = self.first_segment == other.first_segment && self.bytes == other.bytes;
+        match (&self.extents[..], &other.extents[..]) {
+            ([own], [its]) => {
+                is_same
+                    && own.blocks == its.blocks
+                    && own.block % limits.chunk_blocks == its.block % limits.chunk_blocks
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Adds the commands of an object.
+fn divide(
+    list: &SegmentList,
+    limits: Limits,
+    number: usize,
+    all: &mut Vec<abi::SegmentCommand>,
+) -> Result<(), StorageError> {
+    let object = &list.objects[number];
+    let room: u64 = object.extents.iter().map(|e| e.blocks << limits.block_shift).sum();
+    if room < object.bytes {
+        return refuse(format!(
+            "object {number} has {} bytes, and its blocks have {room}; give more blocks",
+            object.bytes
+        ));
+    }
+    let (mut place, mut offset) = ((object.first_segment, 0), 0);
+    for extent in &object.extents {
+        let (mut block, end) = (extent.block, extent.block + extent.blocks);
+        while block < end && offset < object.bytes {
+            let unit_end = (block / limits.chunk_blocks + 1).saturating_mul(limits.chunk_blocks);
+            let most = ((end.min(unit_end) - block) << limits.block_shift).min(limits.bytes).min(object.bytes - offset);
+            let bytes = first_group(list, place, limits).filter(|bytes| *bytes < most).unwrap_or(most);
             all.push(abi::SegmentCommand {
                 block,
                 offset,
@@ -298,13 +345,26 @@ pub(super) fn commands(list: &SegmentList, limits: Limits) -> Result<Vec<abi::Se
                 object: number as u32,
             });
             offset += bytes;
+            block += bytes.div_ceil(1 << limits.block_shift);
             place = advanced(&list.segments, place, bytes);
         }
     }
-    if all.len() > MOST {
-        return refuse(format!("a transfer of {} commands, of at most {MOST}; transfer it in several", all.len()));
+    Ok(())
+}
+
+/// Returns the bytes from a place on that belong to group 0, if a command is to end with them: a model begins with this group, and does
+/// not wait for more. `None` for small ones, whose command would cost more than it saves.
+fn first_group(list: &SegmentList, place: (usize, u64), limits: Limits) -> Option<u64> {
+    let segments = list.segments[place.0..].iter().take_while(|segment| segment.group == 0);
+    let mut bytes = 0;
+    for segment in segments {
+        bytes += u64::from(segment.bytes);
+        if bytes - place.1 >= limits.bytes {
+            return None;
+        }
     }
-    Ok(by_group(list, &all))
+    let bytes = bytes.checked_sub(place.1)?;
+    (bytes >= limits.bytes / 4 && bytes.is_multiple_of(1 << limits.block_shift)).then_some(bytes)
 }
 
 /// Returns the commands in the order of the groups of their first bytes. Those of a group stay in their order.
@@ -325,20 +385,6 @@ fn by_group(list: &SegmentList, commands: &[abi::SegmentCommand]) -> Vec<abi::Se
         *place += 1;
     }
     ordered
-}
-
-/// Returns the ranges of blocks of the commands for these extents.
-fn pieces(extents: &[Extent], limits: Limits) -> impl Iterator<Item = (u64, u64)> + '_ {
-    let most = (limits.bytes >> limits.block_shift).max(1);
-    extents.iter().flat_map(move |extent| {
-        let (mut at, end) = (extent.block, extent.block + extent.blocks);
-        std::iter::from_fn(move || {
-            let here = at;
-            let unit_end = (here / limits.chunk_blocks + 1).saturating_mul(limits.chunk_blocks);
-            at = end.min(unit_end).min(here + most);
-            (here < end).then_some((here, at - here))
-        })
-    })
 }
 
 /// Returns the segment and the byte in it that are `bytes` bytes behind a place.
@@ -412,6 +458,47 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_command_ends_with_the_first_group_if_that_has_a_quarter_of_it() {
+        let limits = Limits { block_shift: 9, bytes: 4096, chunk_blocks: 1 << 20 };
+        let sizes = |segments: &[(u64, u32)]| {
+            let mut found = commands(&list(&[(&[(8, 40)], segments)]), limits).unwrap();
+            found.sort_by_key(|command| command.offset);
+            found.iter().map(|command| (command.offset, command.bytes)).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes(&[(1024, 0), (512, 0), (8192, 1)]), [(0, 1536), (1536, 4096), (5632, 4096)]);
+        assert_eq!(sizes(&[(512, 0), (8192, 1)]), [(0, 4096), (4096, 4096), (8192, 512)]);
+        assert_eq!(sizes(&[(1040, 0), (8176, 1)]), [(0, 4096), (4096, 4096), (8192, 1024)]);
+        assert_eq!(
+            sizes(&[(4096, 0), (4096, 0), (2048, 0), (2048, 1)]),
+            [(0, 4096), (4096, 4096), (8192, 2048), (10240, 2048)]
+        );
+        assert_eq!(sizes(&[(4096, 1), (2048, 0), (2048, 2)]), [(0, 4096), (4096, 2048), (6144, 2048)]);
+    }
+
+    #[test]
+    fn pages_of_the_same_tensors_have_commands_of_their_own_blocks() {
+        let engine = crate::engine::Engine::cpu().unwrap();
+        let tensor = engine.allocate(crate::memory::Place::Device, 64 << 10).unwrap();
+        let limits = Limits { block_shift: 9, bytes: 1024, chunk_blocks: 8 };
+        // Of the second and the fourth page the blocks are elsewhere in their stripe unit, or not consecutive.
+        let places: [&[(u64, u64)]; 5] = [&[(8, 8)], &[(20, 8)], &[(32, 8)], &[(64, 4), (80, 4)], &[(0, 8)]];
+        let mut l = SegmentList::new();
+        let tensors = l.tensors(&[(&tensor, 0), (&tensor, 1)], 2048).unwrap();
+        for (page, ranges) in places.iter().enumerate() {
+            l.page(&extents(ranges), tensors, page as u64).unwrap();
+        }
+        let all = commands(&l, limits).unwrap();
+        for (number, ranges) in places.iter().enumerate() {
+            let mut own: Vec<_> = all.iter().filter(|command| command.object == number as u32).collect();
+            own.sort_by_key(|command| command.offset);
+            let blocks = own.iter().flat_map(|c| c.block..c.block + u64::from(c.bytes).div_ceil(512));
+            assert!(blocks.eq(ranges.iter().flat_map(|(first, n)| *first..first + n)), "object {number}");
+            assert!(own.iter().all(|c| c.shift == number as u64 * 2048 && c.block / 8 == (c.block + 1) / 8));
+            assert_eq!(own.iter().map(|c| c.bytes).sum::<u32>(), 4096);
+        }
+    }
+
     proptest! {
         /// Commands cover each object once, and cross neither extents nor units of a stripe.
         #[test]
@@ -428,16 +515,17 @@ mod tests {
             let mut l = SegmentList::new();
             l.object(&extents(&ranges), bytes).unwrap();
             let mut left = bytes;
-            for part in parts.iter().cycle() {
+            for (i, part) in parts.iter().cycle().enumerate() {
                 let n = left.min(part * 16);
                 // SAFETY: no kernel gets the list.
-                unsafe { l.segment_at(16, n as usize, 0) }.unwrap();
+                unsafe { l.segment_at(16, n as usize, (i as u32 % 7) / 3) }.unwrap();
                 left -= n;
                 if left == 0 {
                     break;
                 }
             }
-            let all = commands(&l, limits).unwrap();
+            let mut all = commands(&l, limits).unwrap();
+            all.sort_by_key(|command| command.offset);
             let mut offset = 0;
             let mut blocks = ranges.iter().flat_map(|(first, n)| *first..first + n);
             for c in &all {
