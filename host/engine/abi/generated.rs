@@ -749,10 +749,12 @@ pub struct SegmentJob {
     pub segments: u32,
     pub groups: u32,
     pub objects: u32,
+    pub self_checked: u32,
+    pub reserved: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of SegmentJob"][size_of::<SegmentJob>() - 120usize];
+    ["Size of SegmentJob"][size_of::<SegmentJob>() - 128usize];
     ["Alignment of SegmentJob"][align_of::<SegmentJob>() - 8usize];
     ["Offset of field: SegmentJob::volume"][offset_of!(SegmentJob, volume) - 0usize];
     ["Offset of field: SegmentJob::command"][offset_of!(SegmentJob, command) - 8usize];
@@ -772,6 +774,8 @@ const _: () = {
     ["Offset of field: SegmentJob::segments"][offset_of!(SegmentJob, segments) - 108usize];
     ["Offset of field: SegmentJob::groups"][offset_of!(SegmentJob, groups) - 112usize];
     ["Offset of field: SegmentJob::objects"][offset_of!(SegmentJob, objects) - 116usize];
+    ["Offset of field: SegmentJob::self_checked"][offset_of!(SegmentJob, self_checked) - 120usize];
+    ["Offset of field: SegmentJob::reserved"][offset_of!(SegmentJob, reserved) - 124usize];
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable)]
@@ -1056,7 +1060,7 @@ layouts! {
     wb_segment_object SegmentObject { bytes terms lba origin word opcode_blocks given_up reserved }
     wb_segment_progress SegmentProgress { next ended spoiled reserved }
     wb_segment_job SegmentJob { volume command segment group_bytes progress group_done object group_flag outcome ended
-        number staging staging_bytes in_flight commands segments groups objects }
+        number staging staging_bytes in_flight commands segments groups objects self_checked reserved }
     wb_team_rounds TeamRounds { sync data small reserved }
     wb_team Team { pe size start stride sync signals scratch rounds scratch_bytes reserved0 reserved }
     wb_send_queue SendQueue { ring completions record doorbell mark hold staging staging_address staging_key

@@ -27,7 +27,7 @@ impl Contents {
     }
 
     /// Returns true if these blocks are part of one array with checksums of its own, or behind its end.
-    fn is_self_checked(&self, first: u64, blocks: u64) -> bool {
+    pub(in crate::storage) fn is_self_checked(&self, first: u64, blocks: u64) -> bool {
         let shift = self.disk.block_shift();
         let (start, end) = (first << shift, (first + blocks) << shift);
         let known = self.content.lock();

@@ -460,6 +460,8 @@ typedef struct wb_segment_job {
   uint32_t segments;
   uint32_t groups;
   uint32_t objects;
+  uint32_t self_checked;  // not 0: all blocks belong to an array with checksums of its own, whose writes the volume does not record
+  uint32_t reserved;
 } wb_segment_job;
 
 // --- world -----------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 use super::*;
 use crate::engine::{Outcome, RunError};
 use crate::memory::{Place, Region};
-use crate::storage::{SegmentList, SegmentQueue};
+use crate::storage::{Plan, SegmentList, SegmentQueue};
 use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(60);
@@ -202,4 +202,31 @@ fn lists_that_are_not_those_of_the_objects_are_refused() {
     assert!(e.to_string().contains("make a queue for the store's volume"), "{e}");
     assert_eq!(p.store.0.state.lock().kept(), 0);
     assert_eq!(there(&p.store), [1]);
+}
+
+#[test]
+fn a_store_of_kernels_leaves_no_trace_in_other_arrays() {
+    for specs in [&["soft:mem:1M"][..], &["soft:mem:512k", "soft:mem:512k"]] {
+        let p = Paged::new(specs, 100);
+        let v = p.store.volume();
+        // Units of `changed` are larger than the space between two arrays.
+        let mut writer = v.contents().add(Plan::new().array::<u8>("other", 64), "it").unwrap();
+        writer.append("other", &[3u8; 64]).unwrap();
+        writer.finish().unwrap();
+        v.flush().unwrap();
+        p.store(&[1, 2, 3]).unwrap();
+        assert!(p.load(&[1, 2, 3]).iter().all(Result::is_ok));
+        p.check_loaded(&[1, 2, 3]);
+        assert!(v.disk().integrity.is_pending().unwrap(), "no mark was needed");
+        let manifest = v.manifest().unwrap();
+        assert!(!v.contents().is_touched(manifest.find("other").unwrap(), &v.disk().integrity.changed().unwrap()));
+        // Blocks outside of the store are recorded as ever.
+        let mut list = SegmentList::new();
+        let other = manifest.find("other").unwrap().offset >> v.block_shift();
+        list.object(&[crate::storage::Extent::new(other, 1)], 16).unwrap();
+        list.segment(&p.tensors[0], 0, 16, 0).unwrap();
+        p.queue.store(list).unwrap().finish(SOON).unwrap();
+        assert!(!v.disk().integrity.is_pending().unwrap());
+        assert!(v.contents().is_touched(manifest.find("other").unwrap(), &v.disk().integrity.changed().unwrap()));
+    }
 }

@@ -234,9 +234,12 @@ impl Inner {
         if list.spaces.iter().any(|space| !space.same(engine.space())) {
             return refuse("a segment is memory of another engine; use the engine of the volume".to_owned());
         }
+        let (mut first, mut end) = (u64::MAX, 0);
         for extent in list.objects.iter().flat_map(|object| &object.extents) {
             self.volume.disk().check_blocks(extent.block, extent.blocks)?;
+            (first, end) = (first.min(extent.block), end.max(extent.block + extent.blocks));
         }
+        let self_checked = first < end && self.volume.contents().is_self_checked(first, end - first);
         let commands = list::commands(&list, self.limits)?;
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -253,6 +256,7 @@ impl Inner {
             segments: list.segments.len() as u32,
             groups: groups as u32,
             objects: objects as u32,
+            self_checked: self_checked.into(),
             ..state.staging.describe(state.counters.describe(lists.describe()))
         };
         let mut args = Args::new();
