@@ -17,8 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-/// Entries of the queue on each device, if its controller has as many.
+/// Entries of the queue on each device, if its controller has as many and the program does not say otherwise.
 const DEPTH: u32 = 64;
+/// Most entries that a controller can have (NVMe Base 2.1, 3.1.4.1, CAP.MQES).
+const MAX_DEPTH: u32 = 1 << 16;
 /// Largest buffer of one command, where data does not land in the caller's memory.
 const BOUNCE_BYTES: usize = 128 << 10;
 /// Largest number of blocks of one command (NVM Command Set 1.1, 3.3.4, NLB).
@@ -105,14 +107,29 @@ struct Trigger {
 }
 
 impl StreamQueue {
-    /// Creates a queue pair for the stream on each device of the volume.
+    /// Creates a queue pair of 64 entries for the stream on each device of the volume, or of as many as its controller takes: it holds 63
+    /// commands until the stream is waited for.
     ///
     /// # Errors
     /// * [`StorageError::Option`] if the volume belongs to another engine or has copies (a stream cannot read another copy), or if its
     ///   data lands in GPU memory and the GPU's streams cannot flush writes of devices.
     /// * [`StorageError::Nvme`] if a controller has no spare queue pair; [`StorageError::Memory`] without memory.
     pub fn new(stream: &Stream, volume: &Volume) -> Result<Self, StorageError> {
-        let refuse = |reason: &str| Err(StorageError::Option(format!("{}: {reason}", volume.name())));
+        Self::create(stream, volume, None)
+    }
+
+    /// Creates a queue pair of `depth` entries, a power of two from 2 to 65,536, for the stream on each device: it holds `depth - 1` commands
+    /// until the stream is waited for. With bounce landing each entry takes up to 128 KiB of host memory.
+    ///
+    /// # Errors
+    /// As for [`Self::new`], and [`StorageError::Option`] if `depth` is none of these numbers, or a controller takes less.
+    pub fn with_depth(stream: &Stream, volume: &Volume, depth: u32) -> Result<Self, StorageError> {
+        Self::create(stream, volume, Some(depth))
+    }
+
+    fn create(stream: &Stream, volume: &Volume, depth: Option<u32>) -> Result<Self, StorageError> {
+        let failed = |reason: &str| StorageError::Option(format!("{}: {reason}", volume.name()));
+        let refuse = |reason: &str| Err(failed(reason));
         let engine = volume.engine();
         if !engine.is_same(stream.engine()) {
             return refuse("the stream belongs to another engine; use a stream of the volume's engine");
@@ -140,7 +157,12 @@ impl StreamQueue {
                 LandingPath::Bounce => Landing::Bounce { bytes_per_slot: BOUNCE_BYTES.min(most).max(block) },
             };
             let deepest = 1 << controller.cap().max_queue_entries().max(2).ilog2();
-            let options = QueueOptions { depth: DEPTH.min(deepest), landing, ..QueueOptions::default() };
+            let depth = depth.unwrap_or(DEPTH.min(deepest));
+            if !depth.is_power_of_two() || !(2..=MAX_DEPTH.min(deepest)).contains(&depth) {
+                let most = MAX_DEPTH.min(deepest);
+                return Err(failed(&format!("a queue of {depth} entries; give a power of two from 2 to {most}")));
+            }
+            let options = QueueOptions { depth, landing, ..QueueOptions::default() };
             Ok(StreamRing::create(controller, engine.space(), options)?)
         });
         let rings = rings.collect::<Result<Vec<_>, StorageError>>()?;

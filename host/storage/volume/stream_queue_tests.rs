@@ -98,6 +98,38 @@ fn a_full_queue_is_refused_with_numbers_and_works_again() {
 }
 
 #[test]
+fn a_deeper_queue_takes_more_commands_before_the_host_waits() {
+    let engine = testing::engine(0);
+    for landing in [LandingChoice::Bounce, LandingChoice::Auto] {
+        let v = volume(&engine, &["soft:mem:1M,entries=2000"], landing);
+        let stored = pattern(1 << 20);
+        v.write_blocks(0, &stored).unwrap();
+        let stream = engine.stream().unwrap();
+        let queue = StreamQueue::with_depth(&stream, &v, 1024).unwrap();
+        assert_eq!(queue.capacity(), 1023);
+        let data = v.allocate_data(1 << 20).unwrap();
+        // The ring wraps in the second round. Blocks go to places in another order.
+        for round in 0..3u64 {
+            for i in 0..1000u64 {
+                let to = (i * 7 + round) % 1000;
+                queue.prepare_read(i, 1, &data, to as usize * 512).unwrap();
+            }
+            queue.trigger().unwrap();
+            stream.synchronize(SOON).unwrap();
+            let found = data.get_slice::<u8>(0, 1000 * 512).unwrap();
+            for i in 0..1000 {
+                let to = (i * 7 + round as usize) % 1000;
+                assert!(found[to * 512..][..512] == stored[i * 512..][..512], "round {round}, block {i}");
+            }
+        }
+        for depth in [0, 1, 48, 2048, 1 << 17] {
+            let e = StreamQueue::with_depth(&stream, &v, depth).unwrap_err().to_string();
+            assert!(e.contains(&format!("a queue of {depth} entries")) && e.contains("from 2 to 1024"), "{e}");
+        }
+    }
+}
+
+#[test]
 fn mistakes_are_refused_before_anything_is_prepared() {
     let (engine, other) = (testing::engine(0), Engine::cpu().unwrap());
     let v = volume(&engine, &["soft:mem:64k"], LandingChoice::Auto);
