@@ -99,7 +99,14 @@ struct fixture {
     make();
     device.start();
   }
-  ~fixture() { device.finish(); }
+  ~fixture() { finish(); }
+
+  // Ends the device once it has executed all commands, those that were given up among them.
+  void finish() {
+    if (is_running) device.finish();
+    is_running = false;
+  }
+  bool is_running = true;
 
   uint32_t pick(uint32_t least, uint32_t most) { return least + random() % (most - least + 1); }
 
@@ -293,6 +300,7 @@ struct fixture {
     });
     run<Writes>([](uint32_t) {});
     stops.join();
+    finish();
     for (size_t n = 0; n < objects.size(); ++n) {
       uint64_t same = 0;
       words(objects[n], [&](uint64_t, uint64_t* in_memory, uint64_t* on_medium, uint32_t) { same += *in_memory == *on_medium ? 8 : 0; });
