@@ -249,6 +249,28 @@ impl Stream {
             return Ok(RunReport { elapsed: Duration::ZERO });
         }
         let ended = self.0.end(&mut state, within);
+        self.close(&mut state, ended, within)
+    }
+
+    /// Releases what the stream keeps for its kernels, if all of them have ended, without a wait. Returns true if so.
+    ///
+    /// # Errors
+    /// As for [`Stream::synchronize`], for kernels that have ended.
+    #[cfg(feature = "internals")]
+    pub fn collect(&self) -> Result<bool, RunError> {
+        let mut state = self.0.state();
+        if !state.busy {
+            return Ok(true);
+        }
+        match state.wait(Duration::ZERO) {
+            Ok(false) => Ok(false),
+            Ok(true) => self.close(&mut state, Ok(true), Duration::ZERO).map(|_| true),
+            Err(reason) => Err(self.0.break_off(&mut state, reason)),
+        }
+    }
+
+    /// Reports on kernels of which none is in flight any more. `ended` is true if they were not told to stop after `within`.
+    fn close(&self, state: &mut State, ended: Result<bool, RunError>, within: Duration) -> Result<RunReport, RunError> {
         let answer = ended.and_then(|in_time| {
             let skipped = match &mut state.queue {
                 Queue::Cpu(c) => c.take_failed(),
@@ -269,7 +291,7 @@ impl Stream {
                 }),
             }
         });
-        self.0.retire(&mut state);
+        self.0.retire(state);
         state.failed_waits += u64::from(answer.is_err());
         answer.map(|()| RunReport {
             elapsed: match &state.queue {
