@@ -37,6 +37,7 @@ mod sequence_tests;
 mod store;
 mod stored;
 mod superblock;
+mod users;
 mod verify;
 mod writer;
 mod writes;
@@ -54,6 +55,10 @@ use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
 use superblock::Superblock;
+pub(in crate::storage) use users::ArrayUse;
+#[cfg(feature = "internals")]
+pub(in crate::storage) use users::ArrayUser;
+use users::ArrayUses;
 
 /// Content on which the superblocks agree.
 #[derive(Clone, Debug)]
@@ -74,6 +79,8 @@ pub(in crate::storage) struct Contents {
     pub(in crate::storage) content: Mutex<Option<Content>>,
     /// Content of a replicated disk that was last found or stored.
     pub(in crate::storage) known: Mutex<Option<Identity>>,
+    /// Locked before `content`.
+    uses: ArrayUses,
     /// Option [`VolumeBuilder::page_checksums`](crate::storage::VolumeBuilder::page_checksums).
     pub(in crate::storage) use_page_checksums: Option<bool>,
     pub(in crate::storage) disk: Arc<Disk>,
@@ -82,7 +89,13 @@ pub(in crate::storage) struct Contents {
 impl Contents {
     /// Makes the contents of a disk whose superblocks are not read yet.
     pub(in crate::storage) fn new(disk: Disk, use_page_checksums: Option<bool>) -> Self {
-        Self { content: Mutex::new(None), known: Mutex::new(None), use_page_checksums, disk: Arc::new(disk) }
+        Self {
+            content: Mutex::new(None),
+            known: Mutex::new(None),
+            uses: ArrayUses::default(),
+            use_page_checksums,
+            disk: Arc::new(disk),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Publishing content: data, Flush, superblocks, Flush, commit. Also the mark, which precedes the first write to stored
 //! arrays.
 
-use super::manifest::Entry;
+use super::manifest::{Entry, Manifest};
 use super::superblock::{COMMIT_AT, MARK_AT, Superblock, commit, mark};
 use super::{Content, Contents};
 use crate::storage::error::StorageError;
@@ -75,6 +75,7 @@ impl Contents {
         slot: usize,
         interrupted: bool,
     ) -> Result<(), StorageError> {
+        let _uses = self.lock_uses(&next.manifest)?;
         self.disk.flush_devices()?;
         next.members = self.disk.written()?;
         let written = self.write_superblocks(&mut next, slot, interrupted);
@@ -90,6 +91,7 @@ impl Contents {
 
     /// Erases the content, in memory and on the drives.
     pub(in crate::storage) fn erase_content(&self) -> Result<(), StorageError> {
+        let _uses = self.lock_uses(&Manifest::default())?;
         *self.content.lock() = None;
         *self.known.lock() = None;
         self.disk.integrity.set_pending(false)?;

@@ -86,7 +86,10 @@ impl Contents {
             self.erase_content()?;
             return Ok(found);
         };
-        *self.content.lock() = None;
+        {
+            let _uses = self.lock_uses(&Manifest::default())?;
+            *self.content.lock() = None;
+        }
         self.disk.integrity.set_pending(false)?;
         self.close_page_checksums()?;
         let manifest = Manifest::default();

@@ -2,7 +2,6 @@
 
 use super::checksum::of_terms;
 use super::{KvKey, KvObject, KvPins, KvReservation, KvStore};
-use crate::engine::RunError;
 use crate::storage::error::{KvError, StorageError};
 use crate::storage::volume::{Extent, SegmentList, SegmentOutcome, SegmentQueue, SegmentTransfer};
 use std::time::Duration;
@@ -45,17 +44,6 @@ impl UnderWay {
         self.was_waited_for = true;
         self.transfer.wait(within.unwrap_or(self.limit))
     }
-}
-
-/// Returns the error of an object whose command failed, or that was not transferred as a whole.
-fn failure(kernel: &str, outcome: &SegmentOutcome, bytes: u64) -> Option<StorageError> {
-    let kernel = kernel.to_owned();
-    if let Some(error) = &outcome.error {
-        return Some(RunError::Operations { kernel, errors: vec![*error], count: 1 }.into());
-    }
-    let reason =
-        || format!("{} of {bytes} bytes of an object were moved before the kernel was told to stop", outcome.bytes);
-    (outcome.bytes != bytes).then(|| RunError::Stopped { kernel, reason: reason(), errors: Vec::new() }.into())
 }
 
 impl KvStore {
@@ -163,9 +151,7 @@ impl KvLoad {
                 return Err(KvError::Absent { name, key }.into());
             };
             let (bytes, stored) = (object.bytes, object.checksum);
-            if let Some(e) = failure("a load of objects", outcome, bytes) {
-                return Err(e);
-            }
+            outcome.check("a load of objects", bytes)?;
             let computed = of_terms(bytes, outcome.terms);
             if computed == stored {
                 return Ok(bytes);
@@ -207,10 +193,7 @@ impl KvStoring {
     /// then.
     pub fn finish(mut self, within: Duration) -> Result<(), StorageError> {
         let outcomes = self.wait(Some(within))?;
-        let failed = outcomes.iter().zip(&self.bytes).find_map(|(o, bytes)| failure("a store of objects", o, *bytes));
-        if let Some(e) = failed {
-            return Err(e);
-        }
+        outcomes.iter().zip(&self.bytes).try_for_each(|(o, bytes)| o.check("a store of objects", *bytes))?;
         let checksums: Vec<u64> =
             outcomes.iter().zip(&self.bytes).map(|(o, bytes)| of_terms(*bytes, o.terms)).collect();
         self.reservation.take().map_or(Ok(()), |reservation| reservation.commit(&checksums))

@@ -1,6 +1,7 @@
 //! Memory of transfers: counters near the kernels, and lists in pinned host memory.
 
 use super::super::Volume;
+use super::State;
 use super::list::SegmentList;
 use crate::engine::{Args, Engine, abi};
 use crate::memory::{MemoryError, Place, Region};
@@ -109,7 +110,7 @@ impl Lists {
     /// Writes the lists of a transfer to memory of an earlier one, or to new memory.
     pub(super) fn fill(
         engine: &Engine,
-        dropped: &mut Vec<(u64, Self)>,
+        state: &mut State,
         commands: &[abi::SegmentCommand],
         list: &SegmentList,
     ) -> Result<Self, StorageError> {
@@ -119,9 +120,12 @@ impl Lists {
             + size_of_val(&list.segments[..])
             + list.groups.len() * WORD;
         // A kernel stores the number of its transfer last, and does not use the lists afterwards.
-        let usable = |(number, lists): &(u64, Self)| lists.ended() == *number && lists.region.len() >= bytes;
-        let region = match dropped.iter().position(usable) {
-            Some(at) => dropped.swap_remove(at).1.region,
+        let running = &state.running;
+        let usable = |(number, lists): &(u64, Self)| {
+            lists.region.len() >= bytes && running.iter().all(|running| running.number != *number)
+        };
+        let region = match state.dropped.iter().position(usable) {
+            Some(at) => state.dropped.swap_remove(at).1.region,
             None => engine.allocate(Place::Host, bytes.next_power_of_two())?,
         };
         let host = region.host().ok_or_else(|| StorageError::Option("host memory without an address".to_owned()))?;

@@ -3,6 +3,8 @@
 //! The host divides objects into commands (`list.rs`) and launches one kernel (`segments.cuh`), which posts them, moves the data and
 //! counts what is complete. Lists and outcomes are in pinned host memory (`memory.rs`), so that a launch copies nothing.
 
+#[cfg(feature = "internals")]
+mod arrays;
 mod list;
 mod memory;
 #[cfg(test)]
@@ -14,10 +16,12 @@ pub use transfer::{SegmentOutcome, SegmentTransfer};
 
 use super::Volume;
 use crate::engine::{Args, Grid, Stream, abi};
+use crate::storage::contents::ArrayUse;
 use crate::storage::error::StorageError;
 use list::{Limits, refuse};
 use memory::{Counters, Lists, Staging};
 use parking_lot::Mutex;
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use transfer::Launched;
@@ -95,8 +99,48 @@ struct State {
     number: u64,
     staging: Arc<Staging>,
     counters: Counters,
+    /// Transfers whose end was not seen yet.
+    running: Vec<Running>,
     /// Lists of transfers that were dropped.
     dropped: Vec<(u64, Lists)>,
+}
+
+/// A transfer that its kernel may still make.
+struct Running {
+    number: u64,
+    lists: Lists,
+    objects: usize,
+    stores: bool,
+    /// The stored array that it is for.
+    array: Option<Arc<ArrayUse>>,
+    /// Owners of the segments' memory.
+    _kept: Vec<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Running {
+    /// Releases what the transfer keeps, but for an array to which a device may still write.
+    fn release(self) {
+        if !self.stores || self.array.is_none() {
+            return;
+        }
+        let outcomes = self.lists.outcomes(self.objects);
+        if outcomes.is_ok_and(|all| all.iter().all(|object| object.given_up == 0)) {
+            return;
+        }
+        tracing::warn!(
+            "a stored array keeps its place until the volume is opened again: a device may still write to it"
+        );
+        std::mem::forget(self.array);
+    }
+}
+
+impl State {
+    /// Removes the transfers that have ended, for the caller to drop without locks: what they keep may be of any kind.
+    fn take_ended(&mut self) -> Vec<Running> {
+        let (over, running) = self.running.drain(..).partition(|running| running.lists.ended() == running.number);
+        self.running = running;
+        over
+    }
 }
 
 impl SegmentQueueBuilder<'_> {
@@ -168,6 +212,7 @@ impl SegmentQueueBuilder<'_> {
             number: 0,
             staging: Arc::new(staging),
             counters: Counters::new(engine, 1, 1)?,
+            running: Vec::new(),
             dropped: Vec::new(),
         };
         Ok(SegmentQueue(Arc::new(Inner {
@@ -214,7 +259,7 @@ impl SegmentQueue {
     /// * [`StorageError::Range`] if blocks are not within the volume.
     /// * [`StorageError::Memory`] without memory; [`StorageError::Engine`] if the kernel cannot be launched.
     pub fn load(&self, list: SegmentList) -> Result<SegmentTransfer, StorageError> {
-        self.0.clone().launch(LOAD, self.0.loads, list)
+        self.0.clone().launch(LOAD, self.0.loads, list, None)
     }
 
     /// Adds to the stream the writes of a list's objects from its segments, with what these have when the stream comes to it. Zeros fill
@@ -223,12 +268,18 @@ impl SegmentQueue {
     /// # Errors
     /// As for [`Self::load`].
     pub fn store(&self, list: SegmentList) -> Result<SegmentTransfer, StorageError> {
-        self.0.clone().launch(STORE, self.0.stores, list)
+        self.0.clone().launch(STORE, self.0.stores, list, None)
     }
 }
 
 impl Inner {
-    fn launch(self: Arc<Self>, kernel: &str, grid: Grid, list: SegmentList) -> Result<SegmentTransfer, StorageError> {
+    fn launch(
+        self: Arc<Self>,
+        kernel: &str,
+        grid: Grid,
+        list: SegmentList,
+        array: Option<Arc<ArrayUse>>,
+    ) -> Result<SegmentTransfer, StorageError> {
         list.complete()?;
         let engine = self.volume.engine();
         if list.spaces.iter().any(|space| !space.same(engine.space())) {
@@ -241,11 +292,12 @@ impl Inner {
         }
         let self_checked = first < end && self.volume.contents().is_self_checked(first, end - first);
         let commands = list::commands(&list, self.limits)?;
+        let (objects, groups) = (list.objects.len(), list.groups.len());
+        self.release(true);
         let mut state = self.state.lock();
         let state = &mut *state;
-        let (objects, groups) = (list.objects.len(), list.groups.len());
         state.counters.reserve(engine, objects, groups)?;
-        let lists = Lists::fill(engine, &mut state.dropped, &commands, &list)?;
+        let lists = Lists::fill(engine, state, &commands, &list)?;
         let number = state.number + 1;
         let job = abi::SegmentJob {
             volume: self.volume.view().volume,
@@ -264,18 +316,37 @@ impl Inner {
         args.keep(self.volume.0.clone());
         state.staging.keep(&mut args);
         args.keep(state.counters.region().owner());
-        // For the lists of a transfer that is dropped before its end.
+        // Has the lists of the transfer and the owners of its segments until its end was seen.
         args.keep(self.state.clone());
-        list.kept.into_iter().for_each(|owner| args.keep(owner));
         let failed_waits = self.stream.failed_waits();
         // SAFETY: this is the argument that both kernels take. Blocks and sizes were compared; segments are in memory that the list's
         // maker vouches for; the stream keeps the owners of all other memory until it was waited for. Transfers with the same counters
         // and staging memory follow each other on the stream.
         unsafe { self.stream.launch(kernel, grid, args) }?;
         state.number = number;
+        state.running.push(Running {
+            number,
+            lists: lists.clone(),
+            objects,
+            stores: kernel == STORE,
+            array,
+            _kept: list.kept,
+        });
         let (staging, counters) = (state.staging.clone(), state.counters.clone());
         let launched = Launched { number, failed_waits, groups, objects, lists, counters, staging };
         Ok(SegmentTransfer::new(self.clone(), launched))
+    }
+
+    /// Releases what was kept for transfers that have ended. With `stopped`, asks the stream whether others will never run.
+    fn release(&self, stopped: bool) {
+        let mut state = self.state.lock();
+        let mut over = state.take_ended();
+        // Under the lock that launches take: none of them is between its launch and its entry.
+        if stopped && !state.running.is_empty() && self.stream.is_finished().unwrap_or(false) {
+            over.append(&mut state.running);
+        }
+        drop(state);
+        over.into_iter().for_each(Running::release);
     }
 
     /// Replaces staging memory to which a device or a kernel may still write, and the counters that belong to a transfer that was broken

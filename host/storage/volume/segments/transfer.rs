@@ -61,6 +61,23 @@ impl SegmentOutcome {
         });
         Self { bytes: o.bytes, terms: o.terms, error, given_up: o.given_up }
     }
+
+    /// Checks that all `bytes` bytes of the object were moved. `kernel` names the transfer in errors.
+    ///
+    /// # Errors
+    /// [`RunError::Operations`] with the command that failed; [`RunError::Stopped`] if bytes were not moved.
+    pub(in crate::storage) fn check(&self, kernel: &str, bytes: u64) -> Result<(), RunError> {
+        let kernel = kernel.to_owned();
+        if let Some(error) = &self.error {
+            return Err(RunError::Operations { kernel, errors: vec![*error], count: 1 });
+        }
+        if self.bytes == bytes {
+            return Ok(());
+        }
+        let reason =
+            format!("{} of {bytes} bytes of an object were moved before the kernel was told to stop", self.bytes);
+        Err(RunError::Stopped { kernel, reason, errors: Vec::new() })
+    }
 }
 
 impl SegmentTransfer {
@@ -113,6 +130,7 @@ impl SegmentTransfer {
     pub(in crate::storage) fn wait(&self, within: Duration) -> Result<Vec<SegmentOutcome>, StorageError> {
         if !self.is_ended() {
             let waited = self.queue.stream.synchronize(within);
+            self.queue.release(true);
             if !self.is_ended() {
                 let replaced = self.queue.replace(&self.launched.staging);
                 waited?;
@@ -125,6 +143,7 @@ impl SegmentTransfer {
                 return Err(RunError::Stopped { kernel, reason: reason.to_owned(), errors }.into());
             }
         }
+        self.queue.release(false);
         self.outcomes()
     }
 
@@ -146,6 +165,7 @@ impl SegmentTransfer {
 impl Drop for SegmentTransfer {
     fn drop(&mut self) {
         self.queue.state.lock().dropped.push((self.launched.number, self.launched.lists.clone()));
+        self.queue.release(false);
     }
 }
 
