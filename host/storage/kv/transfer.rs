@@ -60,15 +60,37 @@ impl KvStore {
     /// * [`KvError::KeySize`] if the key has another size than those of the store.
     /// * Otherwise as for [`Volume::read_blocks`](crate::storage::Volume::read_blocks).
     pub fn read(&self, key: &KvKey, out: &mut [u8]) -> Result<usize, StorageError> {
-        let (name, given) = (self.name().to_owned(), out.len() as u64);
+        self.read_to(key, |bytes| {
+            let given = out.len() as u64;
+            let short =
+                || KvError::Short { name: self.name().to_owned(), key: key.to_string(), bytes: bytes as u64, given };
+            out.get_mut(..bytes).ok_or_else(short)
+        })
+        .map(|data| data.len())
+    }
+
+    /// Reads an object as [`KvStore::read`] does, into memory of its size that this allocates.
+    ///
+    /// # Errors
+    /// As for [`KvStore::read`].
+    #[cfg(feature = "internals")]
+    pub fn read_whole(&self, key: &KvKey) -> Result<Vec<u8>, StorageError> {
+        self.read_to(key, |bytes| Ok(vec![0; bytes]))
+    }
+
+    /// Reads an object into the memory that `place` returns for its number of bytes.
+    fn read_to<M: AsMut<[u8]>>(
+        &self,
+        key: &KvKey,
+        place: impl FnOnce(usize) -> Result<M, KvError>,
+    ) -> Result<M, StorageError> {
         let Some((_hold, record)) = self.0.hold_used(key)? else {
-            return Err(KvError::Absent { name, key: key.to_string() }.into());
+            return Err(KvError::Absent { name: self.name().to_owned(), key: key.to_string() }.into());
         };
-        let Some(out) = out.get_mut(..record.bytes as usize) else {
-            return Err(KvError::Short { name, key: key.to_string(), bytes: record.bytes.into(), given }.into());
-        };
+        let mut memory = place(record.bytes as usize)?;
+        let out = memory.as_mut();
         self.0.read_from(&record, None, out).or_else(|damage| self.0.repair(&record, damage, out))?;
-        Ok(out.len())
+        Ok(memory)
     }
 
     /// Stores objects, each key once: reserves space, writes the data, and commits all at once. They are durable when this
