@@ -9,7 +9,7 @@ use warpbell::failure::{ErrorKind, FailedCommand, FailedDevice};
 use warpbell::graph::stored::StoredError;
 use warpbell::graph::{CsrError, GraphError, ImportError, UnknownVertex};
 use warpbell::memory::MemoryError;
-use warpbell::storage::{RowFileError, StorageError, TableError, UnknownWord, Volume};
+use warpbell::storage::{KvError, RowFileError, StorageError, TableError, UnknownWord, Volume};
 
 /// Class of an exception.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -245,7 +245,7 @@ macro_rules! convert {
     };
 }
 
-convert!(EngineError, MemoryError, RunError, StorageError, TableError, RowFileError);
+convert!(EngineError, MemoryError, RunError, StorageError, TableError, KvError, RowFileError);
 convert!(GraphError, StoredError, ImportError, CsrError, UnknownVertex, UnknownWord);
 
 /// Returns for each kind of error of the library its name, its class in general, and its class in calls of a world. For tests.

@@ -11,6 +11,8 @@
 //! | `external`, `scratch` | kernels of other libraries |
 //! | `volume`, `cache` | devices, stored arrays |
 //! | `indices`, `table`, `prefetch` | rows by number |
+//! | `kv`, `kv_pages` | objects under keys, and pages of tensors that have their bytes |
+//! | `segments`, `moving` | transfers that kernels make on streams |
 //! | `graph`, `graph_results` | graphs and algorithms |
 //! | `world_build`, `world`, `world_calls`, `world_error` | worlds of PEs, their calls and errors |
 //! | `symmetric`, `transfer`, `atomic`, `team` | symmetric memory, put and get, atomic operations, collectives |
@@ -30,10 +32,14 @@ mod graph_results;
 mod held;
 mod host_array;
 mod indices;
+mod kv;
+mod kv_pages;
 mod logging;
+mod moving;
 mod prefetch;
 mod progress;
 mod scratch;
+mod segments;
 mod stream;
 mod symmetric;
 mod table;
@@ -75,6 +81,10 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<table::Table>()?;
     m.add_class::<scratch::TableScratch>()?;
     m.add_class::<prefetch::Prefetch>()?;
+    m.add_class::<segments::SegmentQueue>()?;
+    m.add_class::<segments::SegmentTransfer>()?;
+    m.add_class::<kv::KvStore>()?;
+    m.add_class::<kv::KvTransfer>()?;
     m.add_class::<graph::Graph>()?;
     m.add_class::<graph_results::BetweennessResult>()?;
     m.add_class::<graph_results::BfsResult>()?;

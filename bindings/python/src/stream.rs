@@ -77,12 +77,20 @@ fn adopt(shared: &Arc<Shared>, handle: usize, owner: &Bound<'_, PyAny>) -> PyRes
     Ok(unsafe { shared.engine().adopt_stream(raw, keep) }.map_err(Failure::from)?)
 }
 
+/// Returns the module of an array's type.
+fn library_of(array: &Bound<'_, PyAny>) -> PyResult<String> {
+    Ok(array.get_type().getattr(intern!(array.py(), "__module__"))?.extract().unwrap_or_default())
+}
+
+fn is_of_torch(array: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(library_of(array)?.split('.').next() == Some("torch"))
+}
+
 /// Returns the stream behind which the content of an array of a GPU is complete: torch's or cupy's current one, or the one that the array
 /// names; `None` if there is no such work.
 pub(crate) fn of_array(shared: &Arc<Shared>, array: &Bound<'_, PyAny>) -> PyResult<Option<warpbell::engine::Stream>> {
     let py = array.py();
-    let module: String = array.get_type().getattr(intern!(py, "__module__"))?.extract().unwrap_or_default();
-    let current = match module.split('.').next() {
+    let current = match library_of(array)?.split('.').next() {
         Some("torch") => {
             let device = array.getattr(intern!(py, "device"))?;
             Some(py.import("torch.cuda")?.call_method1("current_stream", (device,))?)
@@ -110,7 +118,16 @@ pub(crate) fn behind(
     arrays: &[(&Bound<'_, PyAny>, bool)],
 ) -> PyResult<Option<warpbell::engine::Stream>> {
     let mut found: Option<warpbell::engine::Stream> = None;
+    // Devices of torch whose current stream is among them: tensors come by the hundred.
+    let mut known: Vec<Bound<'_, PyAny>> = Vec::new();
     for (array, _) in arrays.iter().filter(|(_, on_gpu)| *on_gpu) {
+        if is_of_torch(array)? {
+            let device = array.getattr(intern!(array.py(), "device"))?;
+            if known.iter().map(|other| device.eq(other)).collect::<PyResult<Vec<_>>>()?.contains(&true) {
+                continue;
+            }
+            known.push(device);
+        }
         match (&found, of_array(shared, array)?) {
             (Some(first), Some(other)) if first.raw() != other.raw() => {
                 first.wait_for(&other).map_err(Failure::from)?;

@@ -16,7 +16,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use warpbell::graph::stored;
 use warpbell::storage::{
-    Drive, DriveSpec, ElementType, Entry, ManifestError, OverwritePolicy, Plan, StorageError, Table, VolumeBuilder,
+    Drive, DriveSpec, ElementType, Entry, KvStore, ManifestError, OverwritePolicy, Plan, StorageError, StoredKv, Table,
+    VolumeBuilder,
 };
 
 /// Devices with queues to which kernels submit commands: NVMe drives, or files and memory behind a software controller.
@@ -274,6 +275,27 @@ impl Volume {
     /// Removes a graph.
     fn remove_graph(&self, py: Python<'_>, name: String) -> PyResult<()> {
         self.call(py, move |v, _| Ok(stored::remove_stored_graph(v, &name.parse()?)?))
+    }
+
+    /// Returns the KV stores that the volume holds, each as a dict. One that cannot be opened has the reason as ``error``.
+    fn kv_stores<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let stores = self.call(py, |v, _| Ok(KvStore::list(v)?))?;
+        let one = |store: &StoredKv| {
+            let (options, error) = match &store.options {
+                Ok(options) => (Some(options), None),
+                Err(e) => (None, Some(e.to_string())),
+            };
+            json!({
+                "name": store.name, "stored_bytes": store.bytes, "bytes": options.map(|o| o.bytes),
+                "objects": options.map(|o| o.objects), "key_bytes": options.map(|o| o.key_bytes), "error": error,
+            })
+        };
+        as_python(py, &stores.iter().map(one).collect::<Vec<_>>())
+    }
+
+    /// Removes a KV store, with all objects.
+    fn remove_kv_store(&self, py: Python<'_>, name: String) -> PyResult<()> {
+        self.call(py, move |v, _| Ok(KvStore::remove(v, &name)?))
     }
 
     /// Makes completed writes durable.
