@@ -4,6 +4,7 @@ use crate::engine::abi;
 use crate::engine::testing::{self, put};
 use crate::memory::{Place, Region};
 use bytemuck::Zeroable;
+use std::time::Instant;
 
 const SOON: Duration = Duration::from_secs(20);
 
@@ -173,4 +174,24 @@ fn names_are_few() {
     let kernels: Vec<String> = (0..6).map(|i| format!("k{i}")).collect();
     assert_eq!(names(&kernels[..2]), "k0, k1");
     assert_eq!(names(&kernels), "k0, k1, k2, k3, and 2 more");
+}
+
+#[test]
+fn what_is_kept_is_collected_once_all_kernels_have_ended() {
+    let (engine, word, out) = engine_with(FOR_LONG);
+    let stream = engine.stream().unwrap();
+    assert!(stream.collect().unwrap());
+    let weak = out.downgrade();
+    put(&stream, "wb_shmem_signal_wait", one_warp(&engine), in_vain(&engine, &word)).unwrap();
+    put(&stream, "wb_iota", one_warp(&engine), args!(&out, 1u64, 2u64, 0u64)).unwrap();
+    drop(out);
+    // It neither waits nor stops what runs.
+    assert!(!stream.collect().unwrap() && !engine.is_idle() && !engine.0.control.is_stopped());
+    word.set(0, 5u64).unwrap();
+    let begun = Instant::now();
+    while !stream.collect().unwrap() {
+        assert!(begun.elapsed() < SOON);
+        std::thread::yield_now();
+    }
+    assert!(engine.is_idle() && weak.upgrade().is_none());
 }
