@@ -13,7 +13,8 @@ use std::sync::{Arc, Weak};
 #[derive(Debug)]
 pub(in crate::storage) struct ArrayUse {
     name: String,
-    offset: u64,
+    /// First byte in the volume, and the first one behind the array.
+    place: (u64, u64),
 }
 
 /// Maker of uses, which looks from time to time whether they are over.
@@ -22,12 +23,14 @@ pub(in crate::storage) trait ArrayUser: Send + Sync {
     fn release(&self);
 }
 
+type Uses = Vec<(Weak<ArrayUse>, Weak<dyn ArrayUser>)>;
+
 /// Uses of arrays, and their makers.
 #[derive(Default)]
-pub(in crate::storage) struct ArrayUses(Mutex<Vec<(Weak<ArrayUse>, Weak<dyn ArrayUser>)>>);
+pub(in crate::storage) struct ArrayUses(Mutex<Uses>);
 
 /// Locked uses: none is added meanwhile.
-pub(in crate::storage) type LockedUses<'a> = MutexGuard<'a, Vec<(Weak<ArrayUse>, Weak<dyn ArrayUser>)>>;
+pub(in crate::storage) type LockedUses<'a> = MutexGuard<'a, Uses>;
 
 impl Contents {
     /// Locks the uses for new content, in which every array that is used keeps its place.
@@ -40,7 +43,8 @@ impl Contents {
         let mut all = self.uses.0.lock();
         all.retain(|(array, _)| array.strong_count() > 0);
         let used: Vec<Arc<ArrayUse>> = all.iter().filter_map(|(array, _)| array.upgrade()).collect();
-        let is_there = |used: &ArrayUse| next.entries().iter().any(|e| e.name == used.name && e.offset == used.offset);
+        let is_there =
+            |used: &ArrayUse| next.entries().iter().any(|e| e.name == used.name && (e.offset, e.end()) == used.place);
         match used.iter().find(|used| !is_there(used)) {
             None => Ok(all),
             Some(used) => Err(StorageError::NoPath {
@@ -76,7 +80,7 @@ impl Contents {
             None => Err(crate::storage::error::ManifestError::Absent),
         };
         let entry = found.map_err(|source| self.wrong_manifest(source))?;
-        let used = Arc::new(ArrayUse { name: entry.name.clone(), offset: entry.offset });
+        let used = Arc::new(ArrayUse { name: entry.name.clone(), place: (entry.offset, entry.end()) });
         let begun = begin(&entry, used.clone())?;
         all.retain(|(array, _)| array.strong_count() > 0);
         all.push((Arc::downgrade(&used), user));

@@ -3,6 +3,8 @@
 //! The host divides objects into commands (`list.rs`) and launches one kernel (`segments.cuh`), which posts them, moves the data and
 //! counts what is complete. Lists and outcomes are in pinned host memory (`memory.rs`), so that a launch copies nothing.
 
+#[cfg(test)]
+mod array_tests;
 #[cfg(feature = "internals")]
 mod arrays;
 mod list;

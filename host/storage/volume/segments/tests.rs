@@ -14,7 +14,7 @@ fn volume(engine: &Engine, specs: &[&str], landing: LandingChoice) -> Volume {
     Volume::on(engine, specs.iter().map(|s| Drive::open(s).unwrap())).chunk(8192).landing(landing).build().unwrap()
 }
 
-fn random_bytes(bytes: usize, seed: u64) -> Vec<u8> {
+pub(super) fn random_bytes(bytes: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;
     std::iter::repeat_with(|| {
         state ^= state << 13;
@@ -38,7 +38,7 @@ fn terms_of(data: &[u8]) -> u64 {
     data.chunks(8).enumerate().map(term).fold(0, u64::wrapping_add)
 }
 
-fn memory(engine: &Engine, bytes: usize) -> Region {
+pub(super) fn memory(engine: &Engine, bytes: usize) -> Region {
     engine.allocate(Place::Device, bytes).unwrap()
 }
 
