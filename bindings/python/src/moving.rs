@@ -9,6 +9,7 @@ use crate::stream::{self, Stream};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,6 +20,8 @@ use warpbell::storage::{KvLoad, KvStoring, SegmentQueue, SegmentTransfer};
 const STOP_WITHIN: Duration = Duration::from_secs(5);
 /// Waits of the kernel, each with the engine's deadline, that follow each other once a device is late.
 const LATE_WAITS: u32 = 4;
+/// Longest time from the end of a transfer to that of its kernel.
+const END_WITHIN: Duration = Duration::from_millis(20);
 /// Shortest and longest time between two looks at a transfer.
 const LOOK: (Duration, Duration) = (Duration::from_micros(20), Duration::from_millis(1));
 
@@ -41,13 +44,15 @@ pub(crate) struct Queue {
     queue: SegmentQueue,
     /// True if the program has the stream, too, and waits for it.
     is_shared: bool,
+    /// Transfers that were not finished.
+    flying: AtomicUsize,
     /// Streams of other libraries that wait for groups. To drop one before its waits are over stops all kernels of the engine.
     waiting: Mutex<Vec<warpbell::engine::Stream>>,
 }
 
 impl Queue {
     pub(crate) fn new(queue: SegmentQueue, is_shared: bool) -> Self {
-        Self { queue, is_shared, waiting: Mutex::default() }
+        Self { queue, is_shared, flying: AtomicUsize::new(0), waiting: Mutex::default() }
     }
 
     pub(crate) fn get(&self) -> &SegmentQueue {
@@ -85,8 +90,9 @@ impl Queue {
         Ok(added?)
     }
 
-    /// Releases what streams keep for transfers that have ended, and lets the engine be idle.
-    fn collect(&self) {
+    /// Notes that a transfer has ended. Releases what streams keep for such transfers, and lets the engine be idle.
+    fn note_end(&self) {
+        let is_last = self.flying.fetch_sub(1, Ordering::AcqRel) == 1;
         let tell = |stream: &warpbell::engine::Stream| {
             stream.collect().unwrap_or_else(|error| {
                 tracing::warn!(%error, "other work on the stream of a queue failed");
@@ -94,7 +100,9 @@ impl Queue {
             })
         };
         if !self.is_shared {
-            tell(self.queue.stream());
+            // A kernel says that its transfer has ended, and ends a moment later.
+            let within = if is_last { END_WITHIN } else { Duration::ZERO };
+            look_until(within, || tell(self.queue.stream()));
         }
         self.waiting.lock().retain(|stream| !tell(stream));
     }
@@ -169,7 +177,7 @@ impl Moving {
 }
 
 enum State {
-    Flying(Moving),
+    Flying(Box<Moving>),
     Landed(Result<Moved, Failure>),
     Taken,
 }
@@ -202,12 +210,11 @@ impl Flight {
                 let volume = self.queue.queue.volume();
                 let moved = moving.finish(within).map_err(|failure| failure.on(volume));
                 let named = |one: Result<u64, Failure>| one.map_err(|failure| failure.on(volume));
+                self.queue.note_end();
                 State::Landed(moved.map(|all| all.into_iter().map(named).collect()))
             }
             other => other,
         };
-        drop(state);
-        self.queue.collect();
     }
 
     fn take(&self) -> Result<Moved, Failure> {
@@ -243,11 +250,13 @@ impl InFlight for Held<Flight> {
 impl Drop for Flight {
     fn drop(&mut self) {
         // Objects are pinned, or their space is reserved, until then. An array keeps its place without this.
-        if matches!(self.state.get_mut(), State::Flying(Moving::Load(_) | Moving::Store(..))) {
+        if matches!(self.state.get_mut(), State::Flying(moving) if !matches!(**moving, Moving::Array(..))) {
             look_until(self.queue.limit(), || self.is_over());
         }
-        *self.state.get_mut() = State::Taken;
-        self.queue.collect();
+        if let State::Flying(moving) = std::mem::replace(self.state.get_mut(), State::Taken) {
+            drop(moving);
+            self.queue.note_end();
+        }
     }
 }
 
@@ -266,7 +275,8 @@ pub(crate) struct Pending {
 impl Pending {
     pub(crate) fn new(moving: Moving, groups: u32, queue: &Arc<Held<Queue>>, shared: &Arc<Shared>) -> Self {
         let publishes = matches!(moving, Moving::Store(..));
-        let flight = Flight { state: Mutex::new(State::Flying(moving)), groups, queue: queue.clone() };
+        queue.flying.fetch_add(1, Ordering::AcqRel);
+        let flight = Flight { state: Mutex::new(State::Flying(Box::new(moving))), groups, queue: queue.clone() };
         let flight = Arc::new(Held::new(flight));
         Self { flight, shared: shared.clone(), publishes, outcome: std::sync::Mutex::default() }
     }

@@ -38,3 +38,21 @@ def vectors():
 @pytest.fixture
 def table(volume, vectors):
     return warpbell.Table.from_numpy(volume, "vectors", vectors)
+
+
+class Memory:
+    """Arrays in memory that the engine's kernels reach: of numpy, or of torch on a GPU."""
+
+    def __init__(self, engine):
+        self.torch = pytest.importorskip("torch", reason="needs torch") if engine.kind == "gpu" else None
+
+    def of(self, array):
+        return array if self.torch is None else self.torch.from_numpy(array).cuda()
+
+    def numpy(self, array):
+        return array if self.torch is None else array.cpu().numpy()
+
+
+@pytest.fixture
+def memory(engine):
+    return Memory(engine)
