@@ -192,7 +192,7 @@ pub(crate) struct Flight {
 impl Flight {
     /// Returns true if the transfer has ended, or never will.
     fn is_over(&self) -> bool {
-        // Who has the lock for long finishes the transfer.
+        // A thread that has the lock for long finishes the transfer.
         let Some(state) = self.state.try_lock() else { return true };
         match &*state {
             State::Flying(moving) => {

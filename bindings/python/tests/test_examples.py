@@ -37,3 +37,28 @@ def test_losses_that_differ_are_an_error(tmp_path):
     (tmp_path / "wrong.py").write_text(wrong)
     done = run(tmp_path / "wrong.py", "--nodes", "500", "--batch", "256", "--epochs", "2")
     assert done.returncode == 1 and "losses differ by" in done.stderr, done.stdout + done.stderr
+
+
+def test_pages_of_a_kv_cache_are_there_after_a_restart(engine):
+    if engine.kind == "gpu":
+        pytest.importorskip("torch", reason="needs torch")
+    done = run("kv_store.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines() == [
+        "stored 20 pages of 32 KiB",
+        "10 of 11 pages of another request are there",
+        "loaded 10 of them into other pages: equal",
+        "after a restart: loaded 20 of 20 pages: equal",
+        "deleted 16: 4 are left, 31 MiB are free",
+    ]
+
+
+def test_pages_of_a_kv_cache_that_differ_are_an_error(engine, tmp_path):
+    if engine.kind == "gpu":
+        pytest.importorskip("torch", reason="needs torch")
+    text = (EXAMPLES / "kv_store.py").read_text()
+    wrong = text.replace("check(cache, pages[:known], other, places)", "check(cache, pages[:known][::-1], other, places)")
+    assert wrong != text
+    (tmp_path / "wrong.py").write_text(wrong)
+    done = run(tmp_path / "wrong.py")
+    assert done.returncode == 1 and "layer 0 differs from what was stored" in done.stderr, done.stdout + done.stderr

@@ -239,3 +239,49 @@ def test_a_world_beside_nccl_in_one_job(tmp_path):
     from test_world import all_done, ranks
 
     all_done(ranks(2, "beside_nccl", how=lambda rank: f"nccl:{tmp_path}:{rank}:2"), 2)
+
+
+def test_pages_are_stored_and_loaded_behind_the_work_of_torchs_stream(engine, volume):
+    torch = pytest.importorskip("torch", reason="needs torch")
+    store = warpbell.KvStore.create(volume, "cache", bytes=8 << 20, objects=64, key_bytes=16)
+    current = torch.cuda.Stream()
+    for queue in (warpbell.SegmentQueue(volume), warpbell.SegmentQueue(volume, stream=current, multiprocessors=4)):
+        for number in range(1, 6):
+            names = [bytes([number, page] + [0] * 14) for page in range(8)]
+            with torch.cuda.stream(current):
+                layers = [torch.zeros(16, 2, 64, dtype=torch.bfloat16, device="cuda") for _ in range(6)]
+                torch.cuda._sleep(20_000_000)
+                # Behind the pause: a store that did not wait would read zeros.
+                for layer, tensor in enumerate(layers):
+                    tensor.copy_(torch.arange(16, device="cuda").view(16, 1, 1) + 16 * layer + number)
+                expected = [tensor.clone() for tensor in layers]
+                assert store.store(queue, names, layers, list(range(8))).finish(60) == [6 * 256] * 8
+                torch.cuda._sleep(20_000_000)
+                # A load that did not wait would be overwritten.
+                [tensor.zero_() for tensor in layers]
+                loading = store.load(queue, names, layers, list(range(15, 7, -1)))
+                for layer, tensor in enumerate(layers):
+                    loading.wait_group(torch.cuda.current_stream(), layer)
+                    tensor.mul_(2)
+                assert loading.finish(60) == [6 * 256] * 8
+            current.synchronize()
+            for tensor, whole in zip(layers, expected):
+                assert torch.equal(tensor[8:], (whole[:8] * 2).flip(0)) and not tensor[:8].any()
+    assert volume.verify()["intact"]
+
+
+def test_a_stored_array_is_loaded_to_a_gpu(engine, volume):
+    torch = pytest.importorskip("torch", reason="needs torch")
+    data = np.random.default_rng(1).integers(0, 1 << 30, 3 << 20).astype(np.int32)
+    volume.store("weights", data)
+    queue = warpbell.SegmentQueue(volume)
+    into = torch.empty(3 << 20, dtype=torch.int32, device="cuda")
+    loading = queue.load("weights", 0, into)
+    loading.wait_group(torch.cuda.current_stream())
+    doubled = into * 2
+    np.testing.assert_array_equal(doubled.cpu().numpy(), data * 2)
+    assert loading.finish(60) == into.nbytes
+    into.fill_(7)
+    assert queue.store("weights", 4096, into[1024:2048]).finish(60) == 4096
+    volume.flush()
+    np.testing.assert_array_equal(volume.load("weights")[:3000], np.where((np.arange(3000) >= 1024) & (np.arange(3000) < 2048), 7, data[:3000]))

@@ -5,6 +5,7 @@ import itertools
 import os
 import pathlib
 import random
+import re
 import signal
 import threading
 import time
@@ -580,3 +581,23 @@ def test_a_large_request_is_listed_quickly(engine, volume, memory):
     assert loading.finish(SOON) == [1024] * 1024
     # It takes two milliseconds, and fifty on machines that are busy; pages as objects of Python would take a second.
     assert listed < 0.5, listed
+
+
+def test_the_manual_shows_what_works(engine, volume, memory):
+    manual = pathlib.Path(__file__).resolve().parents[3] / "docs" / "kv-store.md"
+    (block,) = re.findall(r"```python\n(.*?)```\n", manual.read_text(), re.S)
+    arrays = random_pages(4)
+    names = {
+        "warpbell": warpbell,
+        "volume": volume,
+        "keys": keys(*range(5)),
+        "layers": [memory.of(array.copy()) for array in arrays],
+        "pages": [3, 1, 4, 0, 5],
+        "places": [9, 10, 11, 12, 13],
+        "compute": engine.stream(),
+    }
+    exec(compile(block, str(manual), "exec"), names)
+    names["compute"].synchronize(SOON)
+    assert names["known"] == 5 and names["results"] == [768] * 5
+    for array, tensor in zip(arrays, names["layers"]):
+        np.testing.assert_array_equal(memory.numpy(tensor)[9:14], array[[3, 1, 4, 0, 5]])
