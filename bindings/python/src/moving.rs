@@ -90,8 +90,8 @@ impl Queue {
         Ok(added?)
     }
 
-    /// Notes that a transfer has ended. Releases what streams keep for such transfers, and lets the engine be idle.
-    fn note_end(&self) {
+    /// Notes that nobody waits for a transfer any more. Releases what streams keep for those that have ended, and lets the engine be idle.
+    fn note_end(&self, has_ended: bool) {
         let is_last = self.flying.fetch_sub(1, Ordering::AcqRel) == 1;
         let tell = |stream: &warpbell::engine::Stream| {
             stream.collect().unwrap_or_else(|error| {
@@ -101,7 +101,7 @@ impl Queue {
         };
         if !self.is_shared {
             // A kernel says that its transfer has ended, and ends a moment later.
-            let within = if is_last { END_WITHIN } else { Duration::ZERO };
+            let within = if is_last && has_ended { END_WITHIN } else { Duration::ZERO };
             look_until(within, || tell(self.queue.stream()));
         }
         self.waiting.lock().retain(|stream| !tell(stream));
@@ -210,7 +210,7 @@ impl Flight {
                 let volume = self.queue.queue.volume();
                 let moved = moving.finish(within).map_err(|failure| failure.on(volume));
                 let named = |one: Result<u64, Failure>| one.map_err(|failure| failure.on(volume));
-                self.queue.note_end();
+                self.queue.note_end(true);
                 State::Landed(moved.map(|all| all.into_iter().map(named).collect()))
             }
             other => other,
@@ -254,8 +254,9 @@ impl Drop for Flight {
             look_until(self.queue.limit(), || self.is_over());
         }
         if let State::Flying(moving) = std::mem::replace(self.state.get_mut(), State::Taken) {
+            let has_ended = moving.transfer().is_ended();
             drop(moving);
-            self.queue.note_end();
+            self.queue.note_end(has_ended);
         }
     }
 }

@@ -31,7 +31,6 @@ pub(crate) fn memory(object: &Bound<'_, PyAny>, engine: &Engine, fills: bool, wh
     let protocols = [
         intern!(py, "__cuda_array_interface__"),
         intern!(py, "__array_interface__"),
-        intern!(py, "__array__"),
         intern!(py, "__dlpack__"),
     ];
     // numpy would make a new array of anything else, which nobody has.

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import warpbell
 from conftest import MIB, Memory, open_engine
-from test_faults import run
+from test_faults import resident, run
 
 PAGES = 24
 SOON = 60
@@ -581,6 +581,27 @@ def test_a_large_request_is_listed_quickly(engine, volume, memory):
     assert loading.finish(SOON) == [1024] * 1024
     # It takes two milliseconds, and fifty on machines that are busy; pages as objects of Python would take a second.
     assert listed < 0.5, listed
+
+
+def test_thousands_of_calls_keep_no_memory(opened):
+    names, pages = keys(*range(8)), list(range(8))
+    before = transfer = None
+    for number in range(1500):
+        if number == 300:
+            before = resident()
+        # The next one is on its way before this one is finished: the stream is never idle.
+        last, transfer = transfer, opened.store.store(opened.queue, names, [t[:] for t in opened.tensors], pages)
+        if last is not None:
+            assert last.finish(SOON) == [768] * 8
+        if number % 2:
+            last, transfer = transfer, opened.store.load(opened.queue, names, [t[:] for t in opened.other], pages)
+            assert last.finish(SOON) == [768] * 8
+        if number % 50 == 0:
+            with pytest.raises(warpbell.InvalidError):
+                opened.store.load(opened.queue, names, opened.other, [99] * 8)
+    transfer.finish(SOON)
+    # Each call has arrays, lists and outcomes of about 10 KiB: calls that kept them would keep 12 MiB.
+    assert resident() - before < 6 * MIB
 
 
 def test_the_manual_shows_what_works(engine, volume, memory):
