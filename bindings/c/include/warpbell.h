@@ -623,6 +623,11 @@ typedef struct wb_engine_t wb_engine_t;
 typedef struct wb_graph_t wb_graph_t;
 
 /**
+ * Objects of a volume under keys, such as parts of a KV cache. `wb_kv_create` and `wb_kv_open` make it.
+ */
+typedef struct wb_kv_t wb_kv_t;
+
+/**
  * A region of memory that host, kernels and devices access.
  */
 typedef struct wb_region_t wb_region_t;
@@ -631,6 +636,18 @@ typedef struct wb_region_t wb_region_t;
  * Kernels in flight. The last release stops them, and waits a bounded time for them to end.
  */
 typedef struct wb_run_t wb_run_t;
+
+/**
+ * Transfers between objects of a volume and segments of memory, one after the other on a stream. `wb_segment_queue_create` makes
+ * it.
+ */
+typedef struct wb_segment_queue_t wb_segment_queue_t;
+
+/**
+ * Objects on their way between a volume and memory. `wb_segment_queue_load`, `wb_segment_queue_store`, `wb_kv_load` and
+ * `wb_kv_store` make it.
+ */
+typedef struct wb_segment_transfer_t wb_segment_transfer_t;
 
 /**
  * Kernels that run one after another: a CUDA stream, or a queue of an engine on CPU threads.
@@ -1224,6 +1241,162 @@ typedef struct wb_sssp_options {
 } wb_sssp_options;
 
 /**
+ * Sizes of a KV store, fixed when it is created.
+ */
+typedef struct wb_kv_options {
+  /**
+   * `sizeof(wb_kv_options)`.
+   */
+  size_t size;
+  /**
+   * Bytes of the space for data, rounded up to whole allocation units of 4096 bytes: at least one, fewer than 2^52. Each object
+   * occupies whole units.
+   */
+  uint64_t bytes;
+  /**
+   * Most objects at the same time, 1 to 2^30, rounded up to a multiple of 32. Each takes 128 bytes of the volume and about 70 bytes
+   * of memory.
+   */
+  uint64_t objects;
+  /**
+   * Bytes of each key: 16 or 32. 0 for 32 when a store is created.
+   */
+  uint32_t key_bytes;
+  /**
+   * Zero.
+   */
+  uint32_t reserved;
+} wb_kv_options;
+
+/**
+ * Sizes and counters of a KV store. Counters begin when the store is opened.
+ */
+typedef struct wb_kv_stats {
+  /**
+   * `sizeof(wb_kv_stats)`, set by the program before the call.
+   */
+  size_t size;
+  /**
+   * Number of objects.
+   */
+  uint64_t objects;
+  /**
+   * Bytes of the objects.
+   */
+  uint64_t bytes;
+  /**
+   * Bytes of the space that no object, load or store in flight has, in whole allocation units.
+   */
+  uint64_t free_bytes;
+  /**
+   * Number of objects that loads in flight keep, deleted ones included, and of places that stores in flight have.
+   */
+  uint64_t pinned;
+  /**
+   * Keys with an object in calls of `wb_kv_lookup`, `wb_kv_load` and `wb_kv_read`.
+   */
+  uint64_t hits;
+  /**
+   * Keys without an object in these calls.
+   */
+  uint64_t misses;
+  /**
+   * Number of evicted objects.
+   */
+  uint64_t evictions;
+  /**
+   * Number of these whose keys the store has dropped before they were taken by `wb_kv_take_evictions`.
+   */
+  uint64_t lost_evictions;
+  /**
+   * Number of records that were dropped when the store was opened: damaged, outside of the store, or contradicting a later one.
+   */
+  uint64_t damaged_records;
+  /**
+   * Bytes of memory of the index.
+   */
+  uint64_t index_bytes;
+} wb_kv_stats;
+
+/**
+ * Data of an object in memory of the host.
+ */
+typedef struct wb_kv_data {
+  /**
+   * First byte.
+   */
+  const void *data;
+  /**
+   * Number of bytes: 1 to 2^30, and no more than the store.
+   */
+  size_t bytes;
+} wb_kv_data;
+
+/**
+ * Memory that kernels access: a segment of an object, or a tensor of pages. One of `address` and `region` is set.
+ */
+typedef struct wb_segment_memory {
+  /**
+   * First byte of memory of the program, as kernels see it, such as of `cudaMalloc`; or null.
+   */
+  void *address;
+  /**
+   * Region, which a transfer keeps until its end; or null.
+   */
+  const struct wb_region_t *region;
+  /**
+   * Bytes of `address` or `region` before the memory. The memory begins at a multiple of 16.
+   */
+  size_t offset;
+  /**
+   * Bytes of the memory. Those of a segment are a multiple of 16, at most 2^28. 0 for all bytes of `region` from `offset` on.
+   */
+  size_t bytes;
+  /**
+   * Group of the bytes, such as the layer of a model: below 2^16. Bytes of small groups are transferred first.
+   */
+  uint32_t group;
+  /**
+   * Zero.
+   */
+  uint32_t reserved;
+} wb_segment_memory;
+
+/**
+ * Pages of tensors that have objects: for tensor 0 the pages of the object, then for tensor 1 the same pages, and so on.
+ */
+typedef struct wb_kv_pages {
+  /**
+   * `sizeof(wb_kv_pages)`.
+   */
+  size_t size;
+  /**
+   * Tensors: arrays of pages of equal size, one behind the other. Each has its group, such as the number of its layer.
+   */
+  const struct wb_segment_memory *tensors;
+  /**
+   * Number of tensors, at least 1.
+   */
+  size_t tensor_count;
+  /**
+   * Bytes of a page of every tensor, a multiple of 16; or 0.
+   */
+  size_t page_bytes;
+  /**
+   * Bytes of a page of each tensor, multiples of 16; null if `page_bytes` is set.
+   */
+  const size_t *page_bytes_each;
+  /**
+   * Numbers of pages: those of the first object, then those of the next one. Every tensor has these pages.
+   */
+  const uint64_t *pages;
+  /**
+   * Number of them: for each key equally many, 1 or more.
+   */
+  size_t page_count;
+} wb_kv_pages;
+
+/**
  * Function that the library calls once, on any thread, when it no longer needs something of the program.
  */
 typedef void (*wb_release_function)(void *argument);
@@ -1246,6 +1419,51 @@ typedef struct wb_argument {
    */
   const void *keep;
 } wb_argument;
+
+/**
+ * Options of `wb_segment_queue_create`. All fields but `size` may be zero.
+ */
+typedef struct wb_segment_queue_options {
+  /**
+   * `sizeof(wb_segment_queue_options)`.
+   */
+  size_t size;
+  /**
+   * Multiprocessors of a GPU that the kernels occupy, 8 warps on each: 1 to those of the GPU; 0 for 16.
+   */
+  uint32_t multiprocessors;
+  /**
+   * Commands that each warp has in flight: 1 to the lanes of a warp; 0 for 1.
+   */
+  uint32_t in_flight;
+  /**
+   * Bytes of the largest command, rounded down to whole blocks, and at most what the devices take; 0 for 128 KiB, or less if the
+   * devices take less.
+   */
+  size_t command_bytes;
+} wb_segment_queue_options;
+
+/**
+ * An object of a transfer: consecutive blocks of a volume, and the segments of memory that have its bytes.
+ */
+typedef struct wb_segment_blocks {
+  /**
+   * First block of the volume.
+   */
+  uint64_t block;
+  /**
+   * Number of blocks, whose bytes are at least those of the object.
+   */
+  uint64_t blocks;
+  /**
+   * Bytes of the object, a multiple of 16 above 0: those of its segments. A store fills the rest of the last block with zeros.
+   */
+  uint64_t bytes;
+  /**
+   * Number of its segments.
+   */
+  size_t segments;
+} wb_segment_blocks;
 
 /**
  * Options of `wb_volume_store`. All fields but `size` may be zero.
@@ -2332,6 +2550,234 @@ wb_code wb_sssp(const struct wb_graph_t *graph,
                 struct wb_values_t **parent);
 
 /**
+ * Creates an empty store beside everything that the volume holds, and opens it. Space for data is not written.
+ *
+ * On the volume a store is three arrays, of 128, of `objects * 128` and of `bytes` bytes, after rounding up: `wb_volume_bytes_for` returns
+ * the space that they need.
+ *
+ * @param name Name: 1 to 40 letters, digits, `.`, `_` and `-`.
+ * @param options Sizes of the store.
+ * @param store Receives the store, with one reference. It keeps the volume.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` for a name or sizes that no store can have, with the bounds; `WB_ERR_EXISTS` if the volume holds a
+ *   store of the name; `WB_ERR_SPACE` if the volume is too small; `WB_ERR_IO` or `WB_ERR_TIMEOUT` if a device fails;
+ *   `WB_ERR_STOPPED` on a cancelled engine.
+ * @note One call at a time for a volume.
+ */
+wb_code wb_kv_create(const struct wb_volume_t *volume, const char *name, const struct wb_kv_options *options, struct wb_kv_t **store);
+
+/**
+ * Opens the store of a name: reads the records of its objects, 128 bytes for each that it may hold.
+ *
+ * A store is open once at a time: share the handle by `wb_kv_retain`. Files and drives of this machine are locked by the process that
+ * has opened them. A drive of another machine is not: one machine opens the store.
+ *
+ * @param name Name of the store.
+ * @param store Receives the store, with one reference. It keeps the volume.
+ * @return `WB_OK`; `WB_ERR_NOT_FOUND` if the volume holds no such store; `WB_ERR_BUSY` if this process has it open; `WB_ERR_DAMAGED`
+ *   or `WB_ERR_UNSUPPORTED` if its configuration is damaged, or of a later version; otherwise as `wb_volume_arrays`.
+ * @note Damaged records are no error: `wb_kv_stats.damaged_records` counts them.
+ */
+wb_code wb_kv_open(const struct wb_volume_t *volume, const char *name, struct wb_kv_t **store);
+
+/**
+ * Lists the stores of a volume as JSON: name, sizes as of `wb_kv_options`, and bytes that are stored; or the error of a store that
+ * cannot be opened.
+ *
+ * @param json Receives a list, which is empty if no store is there. Free it with `wb_string_free`.
+ * @return As `wb_volume_arrays`.
+ */
+wb_code wb_kv_list(const struct wb_volume_t *volume, char **json);
+
+/**
+ * Removes a store from a volume, with all its objects. Its space can be used again; the data itself is not erased.
+ *
+ * @param name Name of the store.
+ * @return `WB_OK`; `WB_ERR_NOT_FOUND` if the volume holds no such store; `WB_ERR_BUSY` if this process has it open; `WB_ERR_IO` or
+ *   `WB_ERR_TIMEOUT` if a device fails.
+ * @note One call at a time for a volume.
+ */
+wb_code wb_kv_remove(const struct wb_volume_t *volume, const char *name);
+
+/**
+ * Adds a reference to a store.
+ *
+ * @return The store; null with an error if it is no KV store.
+ */
+struct wb_kv_t *wb_kv_retain(struct wb_kv_t *store);
+
+/**
+ * Gives a reference to a store back. Transfers keep the store: it is closed after the last of them.
+ *
+ * @param store The store; null is ignored.
+ */
+void wb_kv_release(struct wb_kv_t *store);
+
+/**
+ * Returns the sizes of a store.
+ *
+ * @param options Receives the sizes, as many fields as its `size` says.
+ */
+wb_code wb_kv_get_options(const struct wb_kv_t *store, struct wb_kv_options *options);
+
+/**
+ * Returns sizes and counters of a store.
+ *
+ * @param stats Receives them, as many fields as its `size` says.
+ */
+wb_code wb_kv_get_stats(const struct wb_kv_t *store, struct wb_kv_stats *stats);
+
+/**
+ * Returns the bytes of the object of each key. Counts as a use: the objects are evicted later. The first key counts as the one that
+ * was used last, so that the end of a sequence is evicted before its beginning.
+ *
+ * @param keys Keys, one behind the other.
+ * @param key_bytes Bytes of each key: those of the store's keys.
+ * @param count Number of keys.
+ * @param bytes Receives `count` numbers: the bytes of each object, or 0 where there is none with that key.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if the store has keys of another size.
+ */
+wb_code wb_kv_lookup(const struct wb_kv_t *store, const void *keys, uint32_t key_bytes, size_t count, uint64_t *bytes);
+
+/**
+ * Returns the number of keys before the first one without an object: how much of a sequence is there. Counts as no use.
+ *
+ * @param keys Keys, one behind the other.
+ * @param key_bytes Bytes of each key: those of the store's keys.
+ * @param count Number of keys.
+ * @param found Receives the number, 0 to `count`.
+ * @return As `wb_kv_lookup`.
+ */
+wb_code wb_kv_prefix(const struct wb_kv_t *store, const void *keys, uint32_t key_bytes, size_t count, size_t *found);
+
+/**
+ * Counts a use of each object that is there, in the order of `wb_kv_lookup`. Hits and misses stay as they are.
+ *
+ * @param keys Keys, one behind the other.
+ * @param key_bytes Bytes of each key: those of the store's keys.
+ * @param count Number of keys.
+ * @return As `wb_kv_lookup`.
+ */
+wb_code wb_kv_touch(const struct wb_kv_t *store, const void *keys, uint32_t key_bytes, size_t count);
+
+/**
+ * Deletes objects. They do not come back when the store is opened again. The space of those that are being loaded is free afterwards.
+ *
+ * @param keys Keys, one behind the other. Keys without an object count as nothing.
+ * @param key_bytes Bytes of each key: those of the store's keys.
+ * @param count Number of keys.
+ * @param deleted Receives the number of deleted objects; may be null.
+ * @return As `wb_kv_write`. After `WB_ERR_IO` and `WB_ERR_TIMEOUT` the objects are gone, and may come back when the store is opened
+ *   again.
+ */
+wb_code wb_kv_delete(const struct wb_kv_t *store, const void *keys, uint32_t key_bytes, size_t count, uint64_t *deleted);
+
+/**
+ * Reads an object into memory of the host, and compares it with its checksum. Counts as a use. On a replicated volume a damaged copy
+ * is written again from a right one.
+ *
+ * @param key The key.
+ * @param key_bytes Bytes of the key: those of the store's keys.
+ * @param data Destination.
+ * @param capacity Bytes of the destination: at least those of the object, which `wb_kv_lookup` returns.
+ * @param bytes Receives the bytes of the object.
+ * @return `WB_OK`; `WB_ERR_NOT_FOUND` if there is no object with this key; `WB_ERR_ARGUMENT` if the destination is too small, or the
+ *   store has keys of another size; `WB_ERR_DAMAGED` if the data is not what was stored; `WB_ERR_IO` or `WB_ERR_TIMEOUT` if a device
+ *   fails; `WB_ERR_STOPPED` on a cancelled engine.
+ */
+wb_code wb_kv_read(const struct wb_kv_t *store, const void *key, uint32_t key_bytes, void *data, size_t capacity, size_t *bytes);
+
+/**
+ * Stores objects from memory of the host, all at once: they are durable when the call returns. Objects of the same keys are replaced.
+ * Others are evicted as far as the new ones need their space, first those that were not used for longest.
+ *
+ * @param keys Keys, one behind the other, each once.
+ * @param key_bytes Bytes of each key: those of the store's keys.
+ * @param count Number of keys and objects.
+ * @param objects Data of each object.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if a key is given twice, the store has keys of another size, an object has none or too many bytes,
+ *   or the store was removed from its volume; `WB_ERR_SPACE` if transfers in flight leave too little space, or the objects have more
+ *   than the store; `WB_ERR_IO` or `WB_ERR_TIMEOUT` if a device fails; `WB_ERR_STOPPED` on a cancelled engine.
+ * @note After an error none of the objects is found, and those that they would have replaced are there.
+ */
+wb_code wb_kv_write(const struct wb_kv_t *store, const void *keys, uint32_t key_bytes, size_t count, const struct wb_kv_data *objects);
+
+/**
+ * Reads all objects, on every copy of a replicated volume, and compares them with their checksums. A damaged copy is written again
+ * from a right one, and its object is intact then. Counts as no use.
+ *
+ * @param keys Receives the keys of damaged objects, as far as there is space; may be null if `capacity` is 0.
+ * @param key_bytes Bytes of each key: those of the store's keys.
+ * @param capacity Number of keys for which there is space.
+ * @param damaged Receives the number of damaged objects, which may be more than `capacity`.
+ * @return `WB_OK`, also if objects are damaged; `WB_ERR_ARGUMENT` if the store has keys of another size; `WB_ERR_IO` or
+ *   `WB_ERR_TIMEOUT` if a device fails; `WB_ERR_STOPPED` on a cancelled engine.
+ * @note Others may use the store meanwhile. Objects that they store or delete may be left out.
+ */
+wb_code wb_kv_verify(const struct wb_kv_t *store, void *keys, uint32_t key_bytes, size_t capacity, size_t *damaged);
+
+/**
+ * Takes the keys of objects that were evicted, in the order of their eviction, each once. Deleted and replaced objects are not among
+ * them. The store keeps the last 65,536, and counts what it drops in `wb_kv_stats.lost_evictions`.
+ *
+ * @param keys Receives the keys.
+ * @param key_bytes Bytes of each key: those of the store's keys.
+ * @param capacity Number of keys for which there is space.
+ * @param taken Receives the number of keys, 0 to `capacity`. Fewer than `capacity` are all that there were.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if the store has keys of another size.
+ */
+wb_code wb_kv_take_evictions(const struct wb_kv_t *store, void *keys, uint32_t key_bytes, size_t capacity, size_t *taken);
+
+/**
+ * Adds to the stream of a queue a kernel that loads objects into pages of tensors, and returns at once. Kernels that are launched on
+ * the stream afterwards find the data; those of other streams do after `wb_segment_transfer_wait_group`. Each key counts as a use.
+ *
+ * @param queue A queue of the volume of the store.
+ * @param keys Keys, one behind the other.
+ * @param key_bytes Bytes of each key: those of the store's keys.
+ * @param count Number of keys.
+ * @param pages Tensors, and the pages of each key. Pages of keys without an object stay as they are.
+ * @param transfer Receives the transfer. It keeps the objects that it loads until its end: their space is not used for others. Finish
+ *   it with `wb_segment_transfer_finish`, which compares each object with its checksum.
+ * @return `WB_OK`, also if objects are absent; `WB_ERR_ARGUMENT` if the queue is of another volume, the store has keys of another size,
+ *   an object has other bytes than its pages, a page number is none of a tensor, memory is no range of its region or belongs to another
+ *   engine, or an address or a number of bytes is no multiple of 16; `WB_ERR_MEMORY` without memory; `WB_ERR_STOPPED` on a cancelled
+ *   engine; `WB_ERR_UNSUPPORTED` if the stream is being captured.
+ * @note Memory at an `address` is the program's: kernels of the engine read and write it until `wb_segment_transfer_finish` has
+ *   returned, or the last `wb_segment_transfer_release`. The library can check neither address nor length.
+ */
+wb_code wb_kv_load(const struct wb_kv_t *store,
+                   const struct wb_segment_queue_t *queue,
+                   const void *keys,
+                   uint32_t key_bytes,
+                   size_t count,
+                   const struct wb_kv_pages *pages,
+                   struct wb_segment_transfer_t **transfer);
+
+/**
+ * Reserves space for objects, adds to the stream of a queue a kernel that stores them from pages of tensors, and returns at once. The
+ * pages are read when the stream comes to the kernel. Objects of the same keys are replaced, and others evicted, as by `wb_kv_write`.
+ *
+ * @param queue A queue of the volume of the store.
+ * @param keys Keys, one behind the other, each once.
+ * @param key_bytes Bytes of each key: those of the store's keys.
+ * @param count Number of keys.
+ * @param pages Tensors, and the pages of each key.
+ * @param transfer Receives the transfer. It keeps the space until its end. Finish it with `wb_segment_transfer_finish`, which makes the
+ *   objects durable and visible.
+ * @return As `wb_kv_load`; `WB_ERR_ARGUMENT` also if a key is given twice, or the pages of an object have more bytes than an object may
+ *   have; `WB_ERR_SPACE` if other transfers in flight leave too little space, or the objects have more than the store; `WB_ERR_IO` or
+ *   `WB_ERR_TIMEOUT` if a device fails.
+ * @note Memory at an `address` is the program's, as for `wb_kv_load`.
+ */
+wb_code wb_kv_store(const struct wb_kv_t *store,
+                    const struct wb_segment_queue_t *queue,
+                    const void *keys,
+                    uint32_t key_bytes,
+                    size_t count,
+                    const struct wb_kv_pages *pages,
+                    struct wb_segment_transfer_t **transfer);
+
+/**
  * Frees a text that a function of this library returned for the caller to free.
  *
  * @param text The text; null is ignored.
@@ -2552,6 +2998,154 @@ struct wb_run_t *wb_run_retain(struct wb_run_t *run);
  * @param run The run; null is ignored.
  */
 void wb_run_release(struct wb_run_t *run);
+
+/**
+ * Makes later work on a stream wait until a group of a transfer is complete: for loads, until its bytes are in memory; for stores,
+ * until its memory may change again. It goes on, too, once the transfer has ended with an error. The host does not wait.
+ *
+ * @param stream A stream of the engine of the transfer.
+ * @param group A group of the memory of the transfer, such as a layer.
+ * @return `WB_OK`, also for a load whose objects are all absent; `WB_ERR_ARGUMENT` if the transfer has no such group, or the stream
+ *   belongs to another engine; `WB_ERR_STATE` if the transfer is finished, or another thread finishes it; `WB_ERR_UNSUPPORTED` if the
+ *   stream is being captured.
+ * @note `wb_segment_transfer_finish` says whether the bytes are what was stored.
+ */
+wb_code wb_segment_transfer_wait_group(const struct wb_segment_transfer_t *transfer, const struct wb_stream_t *stream, uint32_t group);
+
+/**
+ * Returns true if a transfer has ended. Its outcomes are known after `wb_segment_transfer_finish`.
+ *
+ * @param ended Receives 1 or 0. It stays 0 while another thread waits in `wb_segment_transfer_finish`, if the kernel did not end when it
+ *   was told to stop, and if the kernel did not run.
+ */
+wb_code wb_segment_transfer_has_ended(const struct wb_segment_transfer_t *transfer, uint32_t *ended);
+
+/**
+ * Waits for a transfer. The transfer is finished then, and `wb_segment_transfer_outcome` has the outcome of each object.
+ *
+ * A load of a KV store compares each object with its checksum. A store of a KV store makes its objects durable and visible, all at
+ * once, or none of them.
+ *
+ * @param seconds Limit of the wait; 0 for none: waits inside kernels have deadlines. After the limit the kernel is told to stop. Objects
+ *   that are not transferred as a whole then have the error `WB_ERR_STOPPED`, as after `wb_engine_cancel`.
+ * @param failed Receives the number of objects with an error. Objects that a load of a KV store did not find are among them; a store of a
+ *   KV store has none.
+ * @return `WB_OK`, also if some objects have an error; `WB_ERR_TIMEOUT` or `WB_ERR_STOPPED` if the kernel did not begin before it was
+ *   told to stop, or an earlier wait for the stream has failed; `WB_ERR_STATE` if the transfer is finished already; `WB_ERR_KERNEL` if
+ *   the kernel broke, or did not end when it was told to stop. For a store of a KV store also the error of an object that was not
+ *   written: `WB_ERR_OPERATION` with device and LBA, `WB_ERR_TIMEOUT` if a device does not respond, `WB_ERR_STOPPED`; and otherwise as
+ *   `wb_kv_write`.
+ * @note Unless the transfer has ended, this waits for all kernels of the stream of the queue. After an error the contents of the memory are
+ *   undefined.
+ */
+wb_code wb_segment_transfer_finish(const struct wb_segment_transfer_t *transfer, double seconds, size_t *failed);
+
+/**
+ * Returns the number of objects of a transfer: for a KV store that of the keys, whether or not there are objects.
+ *
+ * @param objects Receives the number.
+ */
+wb_code wb_segment_transfer_objects(const struct wb_segment_transfer_t *transfer, size_t *objects);
+
+/**
+ * Returns the bytes of an object of a finished transfer, or fails with the error of the object.
+ *
+ * @param object Number of the object, from 0: its place in the list of objects or keys of the call.
+ * @param bytes Receives the bytes, all of which were transferred.
+ * @return `WB_OK`; the error of `wb_segment_transfer_finish` if that has failed; `WB_ERR_STATE` before; `WB_ERR_ARGUMENT` if there
+ *   are not so many objects. Errors of an object: `WB_ERR_NOT_FOUND` if the KV store has none with this key; `WB_ERR_DAMAGED` if the data
+ *   is not what was stored, whose memory has undefined content then; `WB_ERR_OPERATION`, or `WB_ERR_TIMEOUT` for a device that does not
+ *   respond, with device and LBA; `WB_ERR_STOPPED` if the object was not transferred as a whole.
+ */
+wb_code wb_segment_transfer_outcome(const struct wb_segment_transfer_t *transfer, size_t object, uint64_t *bytes);
+
+/**
+ * Adds a reference to a transfer.
+ *
+ * @return The transfer; null with an error if it is no segment transfer.
+ */
+struct wb_segment_transfer_t *wb_segment_transfer_retain(struct wb_segment_transfer_t *transfer);
+
+/**
+ * Gives a reference to a transfer back. The last one of a transfer that is not finished waits for the kernel, at most four deadlines of
+ * the engine. Objects that it was to store in a KV store do not appear.
+ *
+ * @param transfer The transfer; null is ignored.
+ */
+void wb_segment_transfer_release(struct wb_segment_transfer_t *transfer);
+
+/**
+ * Creates a queue on a volume and a stream, and allocates staging memory for the commands in flight.
+ *
+ * @param stream A stream of the engine of the volume: transfers follow the work that is on it, and later work finds their data. Null
+ *   for another stream.
+ * @param options Options, or null for the defaults.
+ * @param queue Receives the queue, with one reference. It keeps volume and stream.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if the stream belongs to another engine, or an option is out of its range, with the bounds;
+ *   `WB_ERR_MEMORY` without memory; `WB_ERR_UNSUPPORTED` if a device does not reach the memory, or the engine has no kernels of the
+ *   library.
+ */
+wb_code wb_segment_queue_create(const struct wb_volume_t *volume,
+                                const struct wb_stream_t *stream,
+                                const struct wb_segment_queue_options *options,
+                                struct wb_segment_queue_t **queue);
+
+/**
+ * Adds a reference to a segment queue.
+ *
+ * @return The queue; null with an error if it is no segment queue.
+ */
+struct wb_segment_queue_t *wb_segment_queue_retain(struct wb_segment_queue_t *queue);
+
+/**
+ * Gives a reference to a segment queue back. Transfers keep the queue.
+ *
+ * @param queue The queue; null is ignored.
+ */
+void wb_segment_queue_release(struct wb_segment_queue_t *queue);
+
+/**
+ * Adds to the stream of a queue a kernel that reads objects from their blocks into segments of memory, and returns at once. Kernels
+ * that are launched on the stream afterwards find the data.
+ *
+ * @param objects Objects.
+ * @param count Number of objects.
+ * @param segments Segments of the first object in the order of its bytes, then those of the next one.
+ * @param segment_count Number of segments: those of all objects.
+ * @param transfer Receives the transfer. Finish it with `wb_segment_transfer_finish`.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if blocks are not within the volume, an object has other bytes than its segments or more than its
+ *   blocks, memory is no range of its region or belongs to another engine, or an address or a number of bytes is no multiple of 16;
+ *   `WB_ERR_MEMORY` without memory; `WB_ERR_STOPPED` on a cancelled engine; `WB_ERR_UNSUPPORTED` if the stream is being captured.
+ * @note Memory at an `address` is the program's: kernels of the engine read and write it until `wb_segment_transfer_finish` has
+ *   returned, or the last `wb_segment_transfer_release`. The library can check neither address nor length.
+ * @note Page checksums of the volume are not compared.
+ */
+wb_code wb_segment_queue_load(const struct wb_segment_queue_t *queue,
+                              const struct wb_segment_blocks *objects,
+                              size_t count,
+                              const struct wb_segment_memory *segments,
+                              size_t segment_count,
+                              struct wb_segment_transfer_t **transfer);
+
+/**
+ * Adds to the stream of a queue a kernel that writes objects to their blocks from segments of memory, and returns at once. The
+ * segments are read when the stream comes to the kernel.
+ *
+ * @param objects Objects. No block belongs to two of them.
+ * @param count Number of objects.
+ * @param segments Segments of the first object in the order of its bytes, then those of the next one.
+ * @param segment_count Number of segments: those of all objects.
+ * @param transfer Receives the transfer. Finish it with `wb_segment_transfer_finish`.
+ * @return As `wb_segment_queue_load`.
+ * @note The objects are durable after `wb_volume_flush`. Whatever the blocks had is lost, also stored arrays and objects of KV stores.
+ * @note Memory at an `address` is the program's, as for `wb_segment_queue_load`.
+ */
+wb_code wb_segment_queue_store(const struct wb_segment_queue_t *queue,
+                               const struct wb_segment_blocks *objects,
+                               size_t count,
+                               const struct wb_segment_memory *segments,
+                               size_t segment_count,
+                               struct wb_segment_transfer_t **transfer);
 
 /**
  * Copies memory of this PE to a PE's part, then updates a signal there: a PE that sees the signal sees the data.

@@ -13,7 +13,7 @@ use warpbell::graph::{CsrError, GraphError, ImportError, UnknownVertex};
 use warpbell::memory::MemoryError;
 use warpbell::shmem::ShmemError;
 use warpbell::shmem::bootstrap::BootstrapError;
-use warpbell::storage::{RowFileError, StorageError, TableError};
+use warpbell::storage::{KvError, RowFileError, StorageError, TableError};
 
 /// Success, or the kind of an error. `wb_last_error` has the text.
 pub type wb_code = i32;
@@ -83,7 +83,7 @@ const fn code_of(kind: ErrorKind) -> wb_code {
 }
 
 /// An error on its way to the caller.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Error {
     code: wb_code,
     text: String,
@@ -133,7 +133,7 @@ macro_rules! convert {
     };
 }
 
-convert!(EngineError, MemoryError, RunError, StorageError, TableError, RowFileError);
+convert!(EngineError, MemoryError, RunError, StorageError, TableError, KvError, RowFileError);
 convert!(GraphError, StoredError, ImportError, CsrError, UnknownVertex, BootstrapError, ShmemError);
 
 /// The last error, as the functions below return it.

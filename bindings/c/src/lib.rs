@@ -22,6 +22,8 @@
 //! | `cache`, `array` | elements of a volume, for kernels and the host |
 //! | `table`, `table_store` | tables of rows: opened, stored, listed, imported, removed |
 //! | `table_rows`, `table_batch`, `table_scratch` | rows that are gathered and written: by calls, in flight, by kernels of the program |
+//! | `segments`, `segment_transfer` | objects of a volume that kernels move between blocks and segments of memory |
+//! | `kv`, `kv_objects`, `kv_pages` | KV stores: opened, listed, removed; their objects for the host, and in pages of kernels' memory |
 //! | `graph_input`, `graph` | graphs of files, of volumes and of the program's memory |
 //! | `graph_lists` | neighbour lists, for kernels of the program |
 //! | `graph_result`, `values` | algorithms and their results |
@@ -45,12 +47,17 @@ pub mod graph;
 pub mod graph_input;
 pub mod graph_lists;
 pub mod graph_result;
+pub mod kv;
+pub mod kv_objects;
+pub mod kv_pages;
 mod object;
 mod options;
 mod pointer;
 pub mod region;
 pub mod report;
 pub mod run;
+pub mod segment_transfer;
+pub mod segments;
 pub mod signal;
 pub mod stored_array;
 pub mod stream;

@@ -103,6 +103,26 @@ fn batches_of_two_threads_without_races() {
 }
 
 #[test]
+fn segments_of_memory_and_blocks() {
+    run("segments.c", ADDRESS);
+}
+
+#[test]
+fn segments_of_two_threads_without_races() {
+    run("segments.c", THREAD);
+}
+
+#[test]
+fn objects_of_kv_stores() {
+    run("kv.c", ADDRESS);
+}
+
+#[test]
+fn objects_of_two_threads_without_races() {
+    run("kv.c", THREAD);
+}
+
+#[test]
 fn graphs_give_the_results_of_simple_loops() {
     run("graph.c", ADDRESS);
 }
