@@ -8,9 +8,11 @@
 #include <warpbell/host/engine.hpp>
 #include <warpbell/host/graph.hpp>
 #include <warpbell/host/handle.hpp>
+#include <warpbell/host/kv.hpp>
 #include <warpbell/host/region.hpp>
 #include <warpbell/host/result.hpp>
 #include <warpbell/host/run.hpp>
+#include <warpbell/host/segments.hpp>
 #include <warpbell/host/storage.hpp>
 #include <warpbell/host/table.hpp>
 #include <warpbell/host/world.hpp>

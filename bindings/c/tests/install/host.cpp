@@ -180,6 +180,77 @@ static int tables(const wb::engine& engine) {
   return 0;
 }
 
+static int kv_stores(const wb::engine& engine) {
+  const wb::volume volume = wb::volume::create(engine, {"soft:mem"}, 1 << 20);
+  using key = wb::kv_key<16>;
+  const std::vector<key> keys{{1}, {2}, {3}};
+  wb::kv_options options;
+  options.bytes = 40 << 10;
+  options.objects = 32;
+  CHECK(thrown([&] { wb::kv_store::open(volume, "cache"); }, "no KV store is called") == WB_ERR_NOT_FOUND);
+  options.key_bytes = 16;
+  wb::kv_store store = wb::kv_store::create(volume, "cache", options);
+  CHECK(thrown([&] { wb::kv_store::open(volume, "cache"); }, "is open already") == WB_ERR_BUSY);
+  CHECK(store.options().bytes == 40 << 10 && store.options().key_bytes == 16);
+  const std::vector<uint8_t> data(6144, 5);
+  store.write<16>({{keys[0], data.data(), 100}, {keys[1], data.data(), data.size()}});
+  CHECK((store.lookup(keys) == std::vector<uint64_t>{100, 6144, 0}) && store.prefix(keys) == 2 && store.prefix(keys[2]) == 0);
+  store.touch(keys[0]);
+  std::vector<uint8_t> back(6144);
+  CHECK(store.read(keys[1], back.data(), back.size()) == 6144 && back == data);
+  CHECK(thrown([&] { store.read(keys[1], back.data(), 10); }) == WB_ERR_ARGUMENT);
+  CHECK(thrown([&] { store.prefix(wb::kv_key<32>{}); }, "keys of 16 bytes, not 32") == WB_ERR_ARGUMENT);
+  CHECK(thrown([&] { store.verify(); }) == WB_ERR_ARGUMENT && store.verify<16>().empty());
+  CHECK(store.erase({keys.data(), 1, 16}) == 1 && store.erase(keys) == 1 && store.stats().objects == 0);
+  CHECK(thrown([] { static_cast<void>(wb::kv_store().stats()); }, "the KV store is null") == WB_ERR_HANDLE);
+
+  // Pages of two tensors, one of the program: stored, and loaded into others behind a stream.
+  const wb::region region = wb::region::allocate(engine, wb::place::device, 8 * 1024);
+  const auto own = std::make_unique<std::array<uint64_t, 8 * 64>>();
+  const std::vector<wb::kv_tensor> tensors{{wb::in_region(region), 1024}, {wb::at_address(own->data(), sizeof *own, 1), 512}};
+  std::vector<uint64_t> numbers(1024);
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = i;
+  region.write(numbers.data(), numbers.size());
+  for (size_t i = 0; i < own->size(); ++i) (*own)[i] = 5000 + i;
+  const wb::stream stream = wb::stream::create(engine), compute = wb::stream::create(engine);
+  wb::segment_queue_options few;
+  few.multiprocessors = 1;
+  const wb::segment_queue queue = wb::segment_queue::create(volume, stream, few);
+  const std::vector<key> first{keys[0], keys[1]};
+  CHECK(store.store(queue, first, tensors, {0, 1, 2, 3}).finish(10) == 0);
+  const wb::segment_transfer load = store.load(queue, keys, tensors, {4, 5, 6, 7, 2, 3});
+  load.wait_group(compute, 1);
+  CHECK(thrown([&] { load.bytes(0); }, "in flight") == WB_ERR_STATE);
+  CHECK(load.objects() == 3 && load.finish() == 1 && load.has_ended() && load.bytes(0) == 3072 && !load.failure(1));
+  CHECK(load.failure(2)->code() == WB_ERR_NOT_FOUND && thrown([&] { load.bytes(2); }, "holds no object") == WB_ERR_NOT_FOUND);
+  CHECK(thrown([&] { static_cast<void>(load.finish()); }) == WB_ERR_STATE);
+  CHECK((region.read<uint64_t>(512, 512) == std::vector<uint64_t>(numbers.begin(), numbers.begin() + 512)) && (*own)[256] == 5000);
+  CHECK(thrown([&] { store.load(queue, first, tensors, {0, 1, 2}); }, "`page_count` is 3 for 2 keys") == WB_ERR_ARGUMENT);
+  CHECK(thrown([&] { store.store(queue, first, {}, {0, 1}); }, "`tensor_count` is 0") == WB_ERR_ARGUMENT);
+  CHECK(thrown([&] { store.load(queue, first, {{wb::in_region(wb::region()), 16}}, {0, 1}); }, "names no memory") == WB_ERR_ARGUMENT);
+
+  // Objects of a transfer that is not finished do not appear. Evicted keys are taken once.
+  static_cast<void>(store.store(queue, keys[2], tensors, {0, 1}));
+  CHECK(store.prefix(keys[2]) == 0);
+  for (uint8_t n = 10; n < 15; ++n) store.write<16>({{key{n}, data.data(), data.size()}});
+  CHECK(store.take_evictions<16>(1).size() == 1 && store.take_evictions<16>().size() == 1 && store.take_evictions<16>().empty());
+  wb::kv_store same = store;
+  store.reset();
+  CHECK(thrown([&] { wb::kv_store::remove(volume, "cache"); }) == WB_ERR_BUSY);
+  same.reset();
+  CHECK(wb::kv_store::open(volume, "cache").stats().objects == 5 && wb::kv_store::list(volume).find("\"cache\"") != std::string::npos);
+  wb::kv_store::remove(volume, "cache");
+  CHECK(wb::kv_store::list(volume) == "[]");
+
+  // Blocks of the volume, by themselves.
+  const std::vector<wb_segment_blocks> blocks{{8, 2, 1024, 2}};
+  CHECK(queue.store(blocks, {wb::in_region(region, 512, 512), wb::in_region(region, 0, 512)}).finish(10) == 0);
+  CHECK(queue.load(blocks, {wb::in_region(region, 4096, 16), wb::in_region(region, 1024, 1008)}).finish(10) == 0);
+  CHECK(region.read<uint64_t>(1, 512)[0] == 64 && region.read<uint64_t>(1, 128 + 62)[0] == 0);
+  CHECK(thrown([&] { queue.load(blocks, {wb::in_region(region)}); }, "1 segment(s)") == WB_ERR_ARGUMENT);
+  return 0;
+}
+
 static int graphs(const wb::engine& engine) {
   const uint64_t offsets[] = {0, 1, 3, 4, 4};
   const uint32_t neighbours[] = {1, 0, 2, 1};
@@ -235,8 +306,8 @@ int main() {
   options.kind = wb::engine_kind::cpu;
   options.threads = 2;
   const wb::engine engine = wb::engine::open(options);
-  if (objects(engine) != 0 || kernels(engine) != 0 || storage(engine) != 0 || tables(engine) != 0 || graphs(engine) != 0 ||
-      worlds(engine) != 0)
+  if (objects(engine) != 0 || kernels(engine) != 0 || storage(engine) != 0 || tables(engine) != 0 || kv_stores(engine) != 0 ||
+      graphs(engine) != 0 || worlds(engine) != 0)
     return 1;
   options.images = {nullptr};
   try {

@@ -47,6 +47,18 @@ int main() {
   CHECK(batch);
   const wb::status failed = batch.value().finish();
   CHECK(!failed && std::strstr(failed.what(), "index 4 at position 1") && batch.value().address().code() == WB_ERR_STATE);
+  wb::kv_options sizes;
+  sizes.bytes = 4096;
+  sizes.objects = 1;
+  const wb::result<wb::kv_store> store = wb::kv_store::create(volume.value(), "cache", sizes);
+  CHECK(store && store.value().prefix(wb::kv_key<16>{}).code() == WB_ERR_ARGUMENT);
+  const wb::kv_key<32> key{7};
+  CHECK(store.value().write<32>({{key, sevens.data(), 256}}) && store.value().prefix(key).value() == 1);
+  const wb::result<wb::segment_queue> queue = wb::segment_queue::create(volume.value());
+  CHECK(queue);
+  const wb::result<wb::segment_transfer> load = store.value().load(queue.value(), key, {{wb::in_region(numbers.value()), 256}}, {1});
+  CHECK(load && load.value().finish(10).value() == 0 && load.value().bytes(0).value() == 256 && !load.value().failure(0));
+  CHECK(numbers.value().read<uint32_t>(1, 64).value()[0] == 7 && load.value().failure(1)->code() == WB_ERR_ARGUMENT);
   std::puts("ok");
   return 0;
 }
