@@ -28,11 +28,8 @@ pub(crate) struct SegmentQueue {
 /// Returns the memory of an array that kernels of the engine read, or write to if `fills` is true.
 pub(crate) fn memory(object: &Bound<'_, PyAny>, engine: &Engine, fills: bool, what: &str) -> PyResult<(View, Region)> {
     let py = object.py();
-    let protocols = [
-        intern!(py, "__cuda_array_interface__"),
-        intern!(py, "__array_interface__"),
-        intern!(py, "__dlpack__"),
-    ];
+    let protocols =
+        [intern!(py, "__cuda_array_interface__"), intern!(py, "__array_interface__"), intern!(py, "__dlpack__")];
     // numpy would make a new array of anything else, which nobody has.
     let mut is_array = false;
     for name in protocols {
