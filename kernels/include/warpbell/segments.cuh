@@ -97,7 +97,7 @@ template <bool Writes> class transfer {
       if constexpr (Writes) {
         const uint64_t sum = warp::sum(all_, c.bytes == 0 ? 0 : gather(c, here));
         if (is_turn) sum_ = sum;
-        next = volume_.write_async_recorded(all_, c.block, n, buffer, job_.self_checked != 0);
+        next = volume_.write_async_announced(all_, c.block, n, buffer, job_.self_checked != 0);
       } else {
         next = volume_.read_async(all_, c.block, n, buffer);
       }

@@ -10,7 +10,7 @@
 namespace warpbell {
 
 WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer, uint64_t tag,
-                              recorded how) const {
+                              announced how) const {
   io x{op, n, 0, block, buffer, tag};
   uint32_t device = 0;
   token t;
@@ -20,7 +20,7 @@ WB_FN token volume_ref::begin(warp::mask_t mask, bool wants, uint32_t op, uint64
     waits = false;
   }
   if (op == nvme::op_write) {
-    uint32_t word = waits && how != recorded::nothing ? announce(block, n, how == recorded::page || tag != 0) : uint32_t{WB_DONE};
+    uint32_t word = waits && how != announced::nothing ? announce(block, n, how == announced::page || tag != 0) : uint32_t{WB_DONE};
     if (v_->replicated) {
       const bool goes = waits && word == WB_DONE;
       // A copy, here and elsewhere: `x` stays in registers, as no function gets its address.

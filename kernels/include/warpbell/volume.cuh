@@ -240,13 +240,13 @@ class volume_ref {
 
   /// @brief Submits a write of pages whose checksums are stored already (checksum.cuh). Otherwise as write_async. Collective.
   WB_FN token write_pages_async(warp::mask_t mask, uint64_t block, uint32_t n, const void* src) const {
-    return begin(mask, n != 0, nvme::op_write, block, n, reinterpret_cast<uint64_t>(src), 0, recorded::page);
+    return begin(mask, n != 0, nvme::op_write, block, n, reinterpret_cast<uint64_t>(src), 0, announced::page);
   }
 
   /// @brief As `write_async`, but with `self_checked` no mark precedes the write and the volume does not record it: its blocks belong to an
   /// array with checksums of its own. Collective; `self_checked` is the same in all lanes.
-  WB_FN token write_async_recorded(warp::mask_t mask, uint64_t block, uint32_t n, const void* src, bool self_checked) const {
-    const recorded how = self_checked ? recorded::nothing : recorded::blocks;
+  WB_FN token write_async_announced(warp::mask_t mask, uint64_t block, uint32_t n, const void* src, bool self_checked) const {
+    const announced how = self_checked ? announced::nothing : announced::blocks;
     return begin(mask, n != 0, nvme::op_write, block, n, reinterpret_cast<uint64_t>(src), 0, how);
   }
 
@@ -478,9 +478,9 @@ class volume_ref {
   }
 
   // Effects of a write on the volume's records (`announce`).
-  enum class recorded : uint32_t { blocks, page, nothing };
+  enum class announced : uint32_t { blocks, page, nothing };
   WB_FN token begin(warp::mask_t mask, bool wants, uint32_t op, uint64_t block, uint32_t n, uint64_t buffer, uint64_t tag,
-                    recorded how = recorded::blocks) const;
+                    announced how = announced::blocks) const;
   WB_FN bool admit(io& x, uint32_t& device) const;
   WB_FN bool finish_write(bool waits, uint32_t word, const io& x, token& t) const;
   template <bool tagged> WB_FN token send(warp::mask_t mask, bool waits, const io& x, uint32_t device, token t) const;
