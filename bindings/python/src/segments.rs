@@ -1,6 +1,7 @@
 //! Transfers between stored arrays and memory, which kernels make on a stream.
 
 use crate::call::{self, Shared};
+use crate::dtype;
 use crate::error::{Failure, wrong_type};
 use crate::held::Held;
 use crate::moving::{Moving, Pending, Queue};
@@ -12,7 +13,7 @@ use pyo3::prelude::*;
 use std::sync::{Arc, Weak};
 use warpbell::engine::Engine;
 use warpbell::memory::Region;
-use warpbell::storage::StorageError;
+use warpbell::storage::{ElementType, StorageError};
 
 /// Transfers between stored arrays, or objects of a KV store, and memory, one after the other on a stream.
 ///
@@ -49,7 +50,7 @@ pub(crate) fn memory(object: &Bound<'_, PyAny>, engine: &Engine, fills: bool, wh
             Failure::invalid(format!("{what}: its elements are objects of Python; pass an array of numbers")).into()
         );
     }
-    let view = view::of(object)?;
+    let view = view::of(&as_bytes(object)?)?;
     if fills {
         view.check_writable(what)?;
     }
@@ -58,6 +59,18 @@ pub(crate) fn memory(object: &Bound<'_, PyAny>, engine: &Engine, fills: bool, wh
     }
     let region = view.on_engine(engine, what)?;
     Ok((view, region))
+}
+
+/// Returns the bytes of a tensor of torch whose type the protocols of arrays lack, such as floats of 8 bits, and other arrays as they are.
+fn as_bytes<'py>(array: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let py = array.py();
+    let Some(dtype) = array.getattr_opt(intern!(py, "dtype"))? else { return Ok(array.clone()) };
+    let name = dtype.str()?;
+    let known = name.to_str()?.strip_prefix("torch.").map(dtype::from_name);
+    if known.is_none_or(|known| known.is_ok_and(|element| element != ElementType::Bf16)) {
+        return Ok(array.clone());
+    }
+    array.call_method1(intern!(py, "view"), (py.import(intern!(py, "torch"))?.getattr(intern!(py, "uint8"))?,))
 }
 
 impl SegmentQueue {

@@ -380,3 +380,19 @@ def test_neighbor_loaders_take_both_stores(volume, vectors):
         assert {(int(nodes[s]), int(nodes[d])) for s, d in sampled.T.tolist()} <= stored
         batches += 1
     assert batches == 4
+
+
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16", "float8_e4m3fn", "int8", "bool"])
+def test_pages_of_any_type_are_stored_and_loaded(engine, volume, name):
+    store = warpbell.KvStore.create(volume, "cache", bytes=1 << 20, objects=32)
+    queue, device = warpbell.SegmentQueue(volume), "cuda" if engine.kind == "gpu" else "cpu"
+    layers = [torch.randn(8, 2, 32, device=device).to(getattr(torch, name)) for _ in range(3)]
+    other = [torch.zeros_like(layer) for layer in layers]
+    keys = [bytes([number] * 32) for number in range(4)]
+    each = 3 * layers[0][0].nbytes
+    assert store.store(queue, keys, layers, torch.tensor([1, 0, 3, 5])).finish(60) == [each] * 4
+    assert store.load(queue, keys, other, torch.tensor([[4], [5], [6], [0]], dtype=torch.int32)).finish(60) == [each] * 4
+    for layer, found in zip(layers, other):
+        assert torch.equal(found.view(torch.uint8)[[4, 5, 6, 0]], layer.view(torch.uint8)[[1, 0, 3, 5]])
+    with pytest.raises(warpbell.InvalidError, match="C-contiguous"):
+        store.load(queue, keys[:1], [layer.transpose(0, 1) for layer in layers], [0])

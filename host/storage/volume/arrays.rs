@@ -80,7 +80,8 @@ impl Volume {
     /// in `replaced`, which are whole until then.
     ///
     /// # Errors
-    /// As for [`Volume::add`]; also [`StorageError::Manifest`] if there is no array that `replaced` names.
+    /// As for [`Volume::add`]; also [`StorageError::Manifest`] if there is no array that `replaced` names. The end of the writer fails
+    /// as [`Volume::remove`] does while a kernel moves data of one of them.
     pub fn replace(&self, plan: Plan, what: &str, replaced: &[&str]) -> Result<VolumeWriter<'_>, StorageError> {
         self.contents().replace(plan, what, replaced)
     }
@@ -103,7 +104,9 @@ impl Volume {
     /// Removes arrays, and with that frees their space. The others stay as they are. The data itself is not erased.
     ///
     /// # Errors
-    /// [`StorageError::Manifest`] if there is no such array; otherwise as for [`Volume::add`] and [`Volume::flush`].
+    /// * [`StorageError::Manifest`] if there is no such array.
+    /// * [`StorageError::NoPath`] while a kernel moves data of one of the arrays, which it was given by name.
+    /// * Otherwise as for [`Volume::add`] and [`Volume::flush`].
     pub fn remove(&self, names: &[&str]) -> Result<Manifest, StorageError> {
         self.contents().remove(names)
     }
