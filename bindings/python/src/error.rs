@@ -198,6 +198,23 @@ pub(crate) fn wrong_type(text: impl Into<String>) -> PyErr {
 }
 
 impl Failure {
+    /// Returns the error once more, for an exception of its own. An exception that was raised keeps the frames that it has passed, with
+    /// all that they name.
+    pub(crate) fn again(&self, py: Python<'_>) -> Self {
+        let Facts { kind, text, remedies, operations, command, volume, pe, fault, raised } = &*self.0;
+        Self(Box::new(Facts {
+            kind: *kind,
+            text: text.clone(),
+            remedies: remedies.clone(),
+            operations: operations.clone(),
+            command: command.clone(),
+            volume: volume.clone(),
+            pe: *pe,
+            fault: fault.clone(),
+            raised: raised.as_ref().map(|e| e.clone_ref(py)),
+        }))
+    }
+
     /// Takes kind, text, remedies, operations and command of an error of the library. `in_world` is true for calls of a
     /// world.
     pub(crate) fn of(error: &impl Operations, in_world: bool) -> Self {

@@ -261,16 +261,13 @@ impl Drop for Flight {
     }
 }
 
-/// Outcome of a transfer for Python: objects, or the exception that the transfer raises.
-type Outcome = Result<Vec<Py<PyAny>>, PyErr>;
-
 /// A transfer that Python has.
 pub(crate) struct Pending {
     flight: Arc<Held<Flight>>,
     shared: Arc<Shared>,
     publishes: bool,
     /// Set when the transfer is finished. Locked with the interpreter, which making exceptions needs.
-    outcome: std::sync::Mutex<Option<Outcome>>,
+    outcome: std::sync::Mutex<Option<Result<Vec<Py<PyAny>>, Failure>>>,
 }
 
 impl Pending {
@@ -314,16 +311,17 @@ impl Pending {
         let mut outcome = self.outcome.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
         let known = match &mut *outcome {
             Some(known) => known,
-            none => none.insert(self.flight.take().map_err(PyErr::from).and_then(|moved| in_python(py, moved))),
+            none => none.insert(self.flight.take().and_then(|moved| Ok(in_python(py, moved)?))),
         };
         match known {
             Ok(all) => Ok(all.iter().map(|one| one.clone_ref(py)).collect()),
-            Err(e) => Err(e.clone_ref(py)),
+            // An exception of its own. One that was raised has this transfer in its frames, and would keep it for ever.
+            Err(failure) => Err(failure.again(py).into()),
         }
     }
 }
 
-fn in_python(py: Python<'_>, moved: Moved) -> Outcome {
+fn in_python(py: Python<'_>, moved: Moved) -> PyResult<Vec<Py<PyAny>>> {
     let one = |one: Result<u64, Failure>| match one {
         Ok(bytes) => Ok(bytes.into_pyobject(py)?.into_any().unbind()),
         Err(failure) => Ok(PyErr::from(failure).into_value(py).into_any()),

@@ -367,6 +367,25 @@ def test_a_store_that_fails_shows_no_object(engine, tmp_path):
     assert opened.store.stats()["pinned"] == 0
 
 
+def test_a_device_is_free_after_an_error_that_was_raised(engine, tmp_path):
+    device = stored_file(engine, tmp_path)
+
+    def fail():
+        opened = Opened(engine, f"{device},fail-flush=every:1")
+        transfer = opened.store.store(opened.queue, keys(50), opened.tensors, [0])
+        for _ in range(2):
+            try:
+                transfer.finish(SOON)
+            except warpbell.Error as error:
+                assert error.__traceback__ is not None
+            else:
+                raise AssertionError("nothing was raised")
+
+    fail()
+    # Frames of the exceptions have the transfer.
+    Opened(engine, device)
+
+
 def test_a_transfer_that_is_late_goes_on(engine, tmp_path):
     opened = Opened(engine, stored_file(engine, tmp_path) + ",latency=400ms")
     loading = opened.store.load(opened.queue, keys(*range(8)), opened.other, list(range(8)))
