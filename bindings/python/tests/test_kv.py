@@ -387,7 +387,7 @@ def test_a_device_is_free_after_an_error_that_was_raised(engine, tmp_path):
 
 
 def test_a_transfer_that_is_late_goes_on(engine, tmp_path):
-    opened = Opened(engine, stored_file(engine, tmp_path) + ",latency=400ms")
+    opened = Opened(engine, stored_file(engine, tmp_path) + ",latency=600ms")
     loading = opened.store.load(opened.queue, keys(*range(8)), opened.other, list(range(8)))
     assert not loading.is_ended() and "ended: false" in repr(loading)
     with pytest.raises(warpbell.TimeoutError, match="goes on"):

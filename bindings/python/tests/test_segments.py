@@ -117,7 +117,7 @@ def late(tmp_path, deadline):
 
 @pytest.mark.parametrize("drop", [False, True])
 def test_an_array_keeps_its_place_while_a_transfer_runs(tmp_path, drop):
-    engine, volume, queue, data = late(tmp_path, 1.5)
+    engine, volume, queue, data = late(tmp_path, 2.5)
     into = Memory(engine).of(np.zeros(8192, np.uint8))
     loading = queue.load("w", 0, into)
     if drop:
