@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Ways by which servers move KV caches between a GPU and host memory or files today, beside `warpbell bench kv` in the same run.
 
-Needs PyTorch with CUDA. All data is compared after each measurement. Options behind `--` go to `bench kv`.
+Needs PyTorch with CUDA. All data is compared after each measurement. Options that are not its own go to `bench kv`.
 
-    python3 benches/kv_copies.py target/dist/warpbell --tokens 8192 --file /dev/shm/kv.dat -- \\
+    python3 benches/kv_copies.py target/dist/warpbell --tokens 8192 --file /dev/shm/kv.dat \\
         --device soft:mem,threads=12,streaming=never --queues 24 --depth 16
 """
 
@@ -84,8 +84,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=8192)
     parser.add_argument("--file", required=True, help="file to write and read; it is deleted afterwards")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("rest", nargs="*", help="options of `bench kv`")
-    options = parser.parse_args()
+    options, others = parser.parse_known_args()
     nbytes = options.tokens * TOKEN
     print(f"# {torch.cuda.get_device_name()}  torch {torch.__version__}  {options.tokens} tokens, {nbytes >> 20} MiB  medians of {options.runs} runs (range)")
     wanted, on_gpu = pattern(nbytes), torch.empty(nbytes, dtype=torch.uint8, device="cuda")
@@ -116,7 +115,7 @@ def main():
     torch.cuda.empty_cache()
 
     command = [options.warpbell, "bench", "kv", "--engine", "gpu", "--tokens", str(options.tokens), "--runs", str(options.runs), "--json", "-"]
-    said = subprocess.run(command + options.rest, check=True, capture_output=True, text=True).stdout
+    said = subprocess.run(command + others, check=True, capture_output=True, text=True).stdout
     for result in json.loads(said[said.index("{") :])["results"]:
         direction, rates = result["direction"], result["bytes_per_s"]
         took = [result["bytes"] / rates[which] for which in ("min", "median", "max")]
