@@ -38,7 +38,9 @@ static int run(const std::string& device) {
   const wb::engine engine = wb::engine::open();
   // A store is its configuration, a record of 128 bytes for each object, of a multiple of 32 objects, and its data.
   const uint64_t bytes = blocks * layers * page_bytes;
-  const wb::volume volume = wb::volume::create(engine, {device}, wb::volume::bytes_for({128, 32 * 128, bytes}));
+  wb::volume_options for_segments;
+  for_segments.for_segments = 1;
+  const wb::volume volume = wb::volume::create(engine, {device}, wb::volume::bytes_for({128, 32 * 128, bytes}), for_segments);
   wb::kv_store store = open_store(volume, bytes);
 
   std::vector<wb::region> memory;

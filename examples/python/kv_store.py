@@ -78,7 +78,7 @@ def main():
     keys = hashes(tokens)
     with tempfile.TemporaryDirectory() as folder:
         device = given.device or f"soft:{pathlib.Path(folder) / 'kv.img'}"
-        volume = warpbell.Volume.create(engine, device, 64 << 20)
+        volume = warpbell.Volume.create(engine, device, 64 << 20, for_segments=True)
         if any(listed["name"] == "example" for listed in volume.kv_stores()):
             volume.remove_kv_store("example")
         store = warpbell.KvStore.create(volume, "example", bytes=32 << 20, objects=1024)

@@ -1528,7 +1528,7 @@ typedef struct wb_volume_options {
    */
   uint64_t chunk_bytes;
   /**
-   * Bytes that one command must be able to move; 0 for 4096.
+   * Bytes that one command must be able to move; 0 for 4096, or as `for_segments` has it.
    */
   size_t transfer_bytes;
   /**
@@ -1549,9 +1549,10 @@ typedef struct wb_volume_options {
    */
   uint32_t read_only;
   /**
-   * Zero.
+   * 1 suits the queues to segment queues and KV stores, where `transfer_bytes` and `depth` are 0: commands of 128 KiB, or what the
+   * devices take, and on a GPU 16 entries.
    */
-  uint32_t reserved;
+  uint32_t for_segments;
   /**
    * Files and devices that `wb_volume_create` may overwrite although they hold data that is not warpbell's; or null.
    */

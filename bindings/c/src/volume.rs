@@ -46,7 +46,7 @@ pub struct wb_volume_options {
     pub depth: u32,
     /// Stripe unit of several devices in bytes; 0 for 128 KiB. A stored volume is opened with the one that it has.
     pub chunk_bytes: u64,
-    /// Bytes that one command must be able to move; 0 for 4096.
+    /// Bytes that one command must be able to move; 0 for 4096, or as `for_segments` has it.
     pub transfer_bytes: usize,
     /// 1 makes every device hold all blocks; otherwise several devices are striped.
     pub replicated: u32,
@@ -57,8 +57,9 @@ pub struct wb_volume_options {
     pub deadline_seconds: f64,
     /// 1 opens files of `soft` devices for reading alone. `wb_volume_create` refuses it.
     pub read_only: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// 1 suits the queues to segment queues and KV stores, where `transfer_bytes` and `depth` are 0: commands of 128 KiB, or what the
+    /// devices take, and on a GPU 16 entries.
+    pub for_segments: u32,
     /// Files and devices that `wb_volume_create` may overwrite although they hold data that is not warpbell's; or null.
     pub overwrite: In<Text>,
     /// Number of them.
@@ -117,7 +118,7 @@ fn apply(mut builder: VolumeBuilder, options: &wb_volume_options) -> Result<Volu
     if let Some(deadline) = options::seconds(options.deadline_seconds, "deadline_seconds")? {
         builder = builder.deadline(deadline);
     }
-    Ok(builder.replicated(options.replicated != 0))
+    Ok(builder.replicated(options.replicated != 0).for_segments(options.for_segments != 0))
 }
 
 fn make(

@@ -39,8 +39,7 @@ enum Devices {
 /// An option, to be applied when the drives are open.
 type Choice = Box<dyn FnOnce(VolumeBuilder) -> VolumeBuilder + Send>;
 
-const OPTIONS: &str =
-    "landing, queue_memory, doorbell, queues, depth, chunk_bytes, transfer_bytes, replicated, page_checksums, deadline";
+const OPTIONS: &str = "landing, queue_memory, doorbell, queues, depth, chunk_bytes, transfer_bytes, for_segments, replicated, page_checksums, deadline";
 
 fn choices(options: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<Choice>> {
     let choice = |(name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>)| -> PyResult<Choice> {
@@ -53,6 +52,7 @@ fn choices(options: Option<&Bound<'_, PyDict>>) -> PyResult<Vec<Choice>> {
             "depth" => value.extract().map(|v| Box::new(move |b: VolumeBuilder| b.depth(v)))?,
             "chunk_bytes" => value.extract().map(|v| Box::new(move |b: VolumeBuilder| b.chunk(v)))?,
             "transfer_bytes" => value.extract().map(|v| Box::new(move |b: VolumeBuilder| b.transfer(v)))?,
+            "for_segments" => value.extract().map(|v| Box::new(move |b: VolumeBuilder| b.for_segments(v)))?,
             "replicated" => value.extract().map(|v| Box::new(move |b: VolumeBuilder| b.replicated(v)))?,
             "page_checksums" => value.extract().map(|v| Box::new(move |b: VolumeBuilder| b.page_checksums(v)))?,
             "deadline" => {

@@ -473,13 +473,14 @@ def test_thousands_of_calls_keep_no_memory(opened):
     assert resident() - before < 6 * MIB
 
 
-def test_the_manual_shows_what_works(engine, volume, memory):
+def test_the_manual_shows_what_works(engine, memory):
     manual = pathlib.Path(__file__).resolve().parents[3] / "docs" / "kv-store.md"
     (block,) = re.findall(r"```python\n(.*?)```\n", manual.read_text(), re.S)
     arrays = random_pages(4)
     names = {
         "warpbell": warpbell,
-        "volume": volume,
+        "engine": engine,
+        "device": "soft:mem",
         "keys": keys(*range(5)),
         "layers": [memory.of(array.copy()) for array in arrays],
         "pages": [3, 1, 4, 0, 5],

@@ -6,7 +6,7 @@ use super::drive::Drive;
 use super::host_side::HostSide;
 use super::integrity::Integrity;
 use super::mirrors::{Mirrors, Watch};
-use super::options::{DEFAULT_BOUNCE, DiskOptions};
+use super::options::DiskOptions;
 use super::path::{Doorbell, DoorbellChoice, LandingPath, Path, QueueMemory, WriteCaches};
 use super::region_table::RegisteredRegions;
 use super::stats::{self, Counters};
@@ -43,7 +43,7 @@ impl DiskOptions {
         let mut notes = Vec::new();
         let doorbell = self.choose_doorbell()?;
         let data_path = self.choose_data_path(&mut notes)?;
-        let bounce = self.transfer.unwrap_or(DEFAULT_BOUNCE).max(1 << extent.block_shift);
+        let bounce = self.transfer.unwrap_or_else(|| self.default_transfer()).max(1 << extent.block_shift);
         self.check_transfer(bounce)?;
         let queues = self.create_queues(data_path, doorbell, bounce, &mut notes)?;
         let path = self.describe(data_path, &queues.sets, notes)?;

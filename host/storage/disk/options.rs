@@ -20,6 +20,9 @@ pub(in crate::storage) const CPU_DEPTH: u32 = 128;
 /// Limit for the bounce buffers of one device, in bytes, where the builder chooses the depth.
 const BOUNCE_BUDGET: u64 = 256 << 20;
 const LEAST_DEPTH: u32 = 16;
+/// Bytes of a command and entries of a queue for transfers of segments on a GPU: the data of all commands stays in the host's cache.
+const SEGMENT_COMMAND: usize = 128 << 10;
+const SEGMENT_DEPTH: u32 = 16;
 
 /// Drives of a new disk, and the options for their queues. [`VolumeBuilder`](crate::storage::VolumeBuilder) documents them.
 #[derive(Debug)]
@@ -31,6 +34,7 @@ pub(in crate::storage) struct DiskOptions {
     pub(in crate::storage) chunk: u64,
     pub(in crate::storage) replicated: bool,
     pub(in crate::storage) transfer: Option<usize>,
+    pub(in crate::storage) for_segments: bool,
     pub(in crate::storage) landing: LandingChoice,
     pub(in crate::storage) queue_memory: QueueMemoryChoice,
     pub(in crate::storage) doorbell: DoorbellChoice,
@@ -50,6 +54,7 @@ impl DiskOptions {
             chunk: DEFAULT_CHUNK,
             replicated: false,
             transfer: None,
+            for_segments: false,
             landing: LandingChoice::Auto,
             queue_memory: QueueMemoryChoice::Auto,
             doorbell: DoorbellChoice::Auto,
@@ -110,6 +115,15 @@ impl DiskOptions {
         }
     }
 
+    /// Returns the bytes that a command must be able to move, if the program has not given them.
+    pub(in crate::storage) fn default_transfer(&self) -> usize {
+        if !self.for_segments {
+            return DEFAULT_BOUNCE;
+        }
+        let limits = self.drives.iter().filter_map(|drive| drive.controller().max_data_transfer());
+        limits.filter_map(|most| usize::try_from(most).ok()).fold(SEGMENT_COMMAND, usize::min)
+    }
+
     pub(in crate::storage) fn check_transfer(&self, bytes: usize) -> Result<(), StorageError> {
         for drive in &self.drives {
             if let Some(most) = drive.controller().max_data_transfer()
@@ -135,7 +149,11 @@ impl DiskOptions {
         let count = self.queues.unwrap_or_else(|| suits.min(free.saturating_sub(1)).max(1));
         let deepest = self.drives.iter().map(|d| d.controller().cap().max_queue_entries()).min().unwrap_or(2);
         let depth = self.depth.unwrap_or_else(|| {
-            let mut depth = if gpu { GPU_DEPTH } else { CPU_DEPTH };
+            let mut depth = match (gpu, self.for_segments) {
+                (true, true) => SEGMENT_DEPTH,
+                (true, false) => GPU_DEPTH,
+                (false, _) => CPU_DEPTH,
+            };
             let too_much =
                 |d: u32| landing == LandingPath::Bounce && u64::from(d) * u64::from(count) * bounce > BOUNCE_BUDGET;
             while depth > LEAST_DEPTH && too_much(depth) {

@@ -95,10 +95,17 @@ impl VolumeBuilder {
         self
     }
 
-    /// Sets the number of bytes that one command must be able to move. With bounce landing every queue slot gets a
+    /// Sets the number of bytes that one command must be able to move, 4096 without this. With bounce landing every queue slot gets a
     /// buffer of this size.
     pub fn transfer(mut self, bytes: usize) -> Self {
         self.disk.transfer = Some(bytes);
+        self
+    }
+
+    /// Suits the queues to [`SegmentQueue`](crate::storage::SegmentQueue) and KV stores: where [`transfer`](Self::transfer) and
+    /// [`depth`](Self::depth) are not given, commands move 128 KiB, or what the devices take, and on a GPU queues have 16 entries.
+    pub fn for_segments(mut self, wanted: bool) -> Self {
+        self.disk.for_segments = wanted;
         self
     }
 
@@ -218,6 +225,19 @@ mod tests {
             (v.name(), v.device_name(1), v.device_name(2)),
             ("soft:mem:1M + soft:mem:2M", Some("soft:mem:2M"), None)
         );
+    }
+
+    #[test]
+    fn commands_for_segments_are_as_large_as_the_devices_take() {
+        let bytes = |specs: &[&str]| {
+            let v = on(specs).landing(LandingChoice::Bounce).for_segments(true).build().unwrap();
+            v.max_transfer_bytes()
+        };
+        assert_eq!(bytes(&["soft:mem:1M"]), 128 << 10);
+        assert_eq!(bytes(&["soft:mem:1M,transfer=256k", "soft:mem:1M,transfer=64k"]), 64 << 10);
+        let given =
+            on(&["soft:mem:1M"]).landing(LandingChoice::Bounce).for_segments(true).transfer(8192).build().unwrap();
+        assert_eq!(given.max_transfer_bytes(), 8192);
     }
 
     #[test]

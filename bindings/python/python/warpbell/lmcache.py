@@ -78,7 +78,7 @@ def _open_slab(engine: Engine, device: str, size: int) -> Volume:
     """Opens a device, and makes the slab on it. One of the right size is used again. LMCache knows nothing of its content after a start."""
     named = os.environ.get(OVERWRITE)
     rows = -(-size // _ROW)
-    volume = Volume.create(engine, device, rows * _ROW + _BESIDE, overwrite=[named] if named else [])
+    volume = Volume.create(engine, device, rows * _ROW + _BESIDE, overwrite=[named] if named else [], for_segments=True)
     arrays = {array["name"]: array["element_bytes"] * array["count"] for array in volume.arrays()}
     if arrays.get(ARRAY) == rows * _ROW:
         return volume

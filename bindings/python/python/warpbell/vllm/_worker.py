@@ -141,7 +141,8 @@ class WarpbellWorker(OffloadingWorker):  # type: ignore[misc, unused-ignore]
         smallest = min(-(-group.object_bytes // _UNIT) * _UNIT for group in self._groups)
         objects = max(settings.nbytes // smallest, 1)
         needs = settings.nbytes + objects * _RECORD + _BESIDE
-        volume = Volume.create(self._engine, device, needs, overwrite=settings.overwrite, **settings.volume)
+        options: Dict[str, Any] = {"for_segments": True, **settings.volume}
+        volume = Volume.create(self._engine, device, needs, overwrite=settings.overwrite, **options)
         if all(stored["name"] != name for stored in volume.kv_stores()):
             return volume, KvStore.create(volume, name, bytes=settings.nbytes, objects=objects, key_bytes=32)
         store = KvStore.open(volume, name)
