@@ -58,6 +58,14 @@ step_python_with_others() {
   grep -qE "^[0-9]+ passed" target/ci/last.txt || die "not all tests of the Python package passed"
 }
 
+# The plug-ins are tested with stand-ins for LMCache and vLLM: these have the interfaces of the packages, whose sources are compared.
+step_python_servers() {
+  local wheels=target/ci/servers python=target/python/tested/bin/python
+  mkdir -p "$wheels"
+  "$python" -m pip download --quiet --disable-pip-version-check --no-deps --dest "$wheels" lmcache==0.5.6 vllm==0.33.0
+  shown "$python bindings/python/tests/server_interfaces.py $wheels/lmcache-0.5.6-*.whl $wheels/vllm-0.33.0-*.whl"
+}
+
 # A wheel that runs on other machines: compiled and linked by zig, with its libc++ inside. The kernels for CPU threads are clang's then.
 step_python_manylinux() {
   shown "WARPBELL_PYTHON_MANYLINUX=2_28 WARPBELL_PYTHON_PROFILE=dev bindings/python/tests/run"
