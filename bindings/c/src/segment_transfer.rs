@@ -59,7 +59,9 @@ impl Flight {
         match self {
             Self::Plain(transfer, sizes) => {
                 let outcomes = transfer.finish(within)?;
-                Ok(outcomes.iter().zip(sizes).map(|(outcome, bytes)| checked(outcome, bytes)).collect())
+                let check =
+                    |outcome: &SegmentOutcome, bytes| outcome.check("a transfer of segments", bytes).map(|()| bytes);
+                Ok(outcomes.iter().zip(sizes).map(|(outcome, bytes)| Ok(check(outcome, bytes)?)).collect())
             }
             Self::KvLoad(load) => load.finish(within),
             Self::KvStore(storing, sizes) => {
@@ -68,22 +70,6 @@ impl Flight {
             }
         }
     }
-}
-
-/// Returns the bytes of an object of a transfer between blocks and segments, or the error of the object.
-fn checked(outcome: &SegmentOutcome, bytes: u64) -> Result<u64, StorageError> {
-    let kernel = "a transfer of segments".to_owned();
-    if let Some(error) = outcome.error {
-        return Err(RunError::Operations { kernel, errors: vec![error], count: 1 }.into());
-    }
-    if outcome.bytes != bytes {
-        let reason = format!(
-            "{} of {bytes} bytes of an object were moved before the kernel was told to stop; transfer it again",
-            outcome.bytes
-        );
-        return Err(RunError::Stopped { kernel, reason, errors: Vec::new() }.into());
-    }
-    Ok(bytes)
 }
 
 impl Transfer {

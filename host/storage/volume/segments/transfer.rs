@@ -66,7 +66,7 @@ impl SegmentOutcome {
     ///
     /// # Errors
     /// [`RunError::Operations`] with the command that failed; [`RunError::Stopped`] if bytes were not moved.
-    pub(in crate::storage) fn check(&self, kernel: &str, bytes: u64) -> Result<(), RunError> {
+    pub fn check(&self, kernel: &str, bytes: u64) -> Result<(), RunError> {
         let kernel = kernel.to_owned();
         if let Some(error) = &self.error {
             return Err(RunError::Operations { kernel, errors: vec![*error], count: 1 });
@@ -74,8 +74,10 @@ impl SegmentOutcome {
         if self.bytes == bytes {
             return Ok(());
         }
-        let reason =
-            format!("{} of {bytes} bytes of an object were moved before the kernel was told to stop", self.bytes);
+        let reason = format!(
+            "{} of {bytes} bytes of an object were moved before the kernel was told to stop; transfer it again",
+            self.bytes
+        );
         Err(RunError::Stopped { kernel, reason, errors: Vec::new() })
     }
 }
