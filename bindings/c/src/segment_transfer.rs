@@ -117,7 +117,10 @@ pub unsafe extern "C" fn wb_segment_transfer_wait_group(
     guard(|| {
         let (transfer, stream) = (transfer.get()?, stream.get()?);
         match &*transfer.state() {
-            State::Flying(_) if group < transfer.idle_groups => Ok(()),
+            State::Flying(_) if (1..=group).contains(&transfer.idle_groups) => {
+                let has = transfer.idle_groups;
+                Err(Error::argument(format!("group {group} of a transfer that has {has}; give less")))
+            }
             State::Flying(flight) => Ok(flight.transfer().wait_group(stream, group)?),
             State::Finishing => {
                 Err(wrong_state("another thread finishes the transfer; wait for groups before it is finished"))

@@ -219,10 +219,16 @@ def test_transfers_follow_each_other_and_results_stay(opened):
     np.testing.assert_array_equal(opened.found()[0][:8], opened.arrays[0][9:17])
 
 
-def test_a_call_without_keys_moves_nothing(opened):
+def test_a_call_without_keys_moves_nothing(engine, opened):
     assert opened.store.load(opened.queue, [], opened.other, []).finish(SOON) == []
     assert opened.store.store(opened.queue, [], opened.tensors, np.zeros(0, np.int64)).finish(SOON) == []
-    absent = opened.store.load(opened.queue, keys(1, 2), opened.other, [0, 1]).finish(SOON)
+    loading = opened.store.load(opened.queue, keys(1, 2), opened.other, [0, 1])
+    # What is not there is no reason to wait, and the model's stream finds the groups that it asks for.
+    for group in range(4):
+        loading.wait_group(engine.stream(), group)
+    with pytest.raises(warpbell.InvalidError, match="group 4 of a transfer that has 4"):
+        loading.wait_group(engine.stream(), 4)
+    absent = loading.finish(SOON)
     assert [type(result) for result in absent] == [warpbell.NotFoundError] * 2
     assert opened.store.lookup([]) == [] and opened.store.prefix([]) == 0 and opened.store.delete(iter([])) == 0
 

@@ -88,7 +88,8 @@ impl SegmentTransfer {
     }
 
     /// Makes later work on a stream of the engine wait until the segments of a group are complete, or the transfer has ended. The host
-    /// does not wait. [`Self::finish`] says whether the data is what was stored.
+    /// does not wait. [`Self::finish`] says whether the data is what was stored. A transfer of no objects, as of a load that finds none,
+    /// has no group to wait for: nothing is added to the stream.
     ///
     /// # Errors
     /// [`StorageError::Option`] if the transfer has no such group, or the stream is of another engine. [`StorageError::Engine`] if the
@@ -96,13 +97,16 @@ impl SegmentTransfer {
     pub fn wait_group(&self, stream: &Stream, group: u32) -> Result<(), StorageError> {
         let launched = &self.launched;
         let has = launched.groups;
-        if group as usize >= has {
+        if group as usize >= has && launched.objects > 0 {
             return super::refuse(format!("group {group} of a transfer that has {has}; give less"));
         }
         if !stream.engine().is_same(self.queue.volume.engine()) {
             return super::refuse(
                 "the stream belongs to another engine than the transfer; use one of its engine".to_owned(),
             );
+        }
+        if launched.objects == 0 {
+            return Ok(());
         }
         let counters = launched.counters.clone();
         let (number, offset) = (launched.number, counters.flag(group as usize));
