@@ -120,19 +120,16 @@ struct Running {
 }
 
 impl Running {
-    /// Releases what the transfer keeps, but for an array to which a device may still write.
-    fn release(self) {
+    /// Takes the array of a transfer that is over, if a device may still write to it.
+    fn take_late_array(&mut self) -> Option<Arc<ArrayUse>> {
         if !self.stores || self.array.is_none() {
-            return;
+            return None;
         }
         let outcomes = self.lists.outcomes(self.objects);
-        if outcomes.is_ok_and(|all| all.iter().all(|object| object.given_up == 0)) {
-            return;
+        match outcomes.is_ok_and(|all| all.iter().all(|object| object.given_up == 0)) {
+            true => None,
+            false => self.array.take(),
         }
-        tracing::warn!(
-            "a stored array keeps its place until the volume is opened again: a device may still write to it"
-        );
-        std::mem::forget(self.array);
     }
 }
 
@@ -347,8 +344,16 @@ impl Inner {
         if stopped && !state.running.is_empty() && self.stream.is_finished().unwrap_or(false) {
             over.append(&mut state.running);
         }
+        // Under the lock, too: the next transfer may have the same lists.
+        let late: Vec<_> = over.iter_mut().filter_map(Running::take_late_array).collect();
         drop(state);
-        over.into_iter().for_each(Running::release);
+        for array in late {
+            tracing::warn!(
+                ?array,
+                "a stored array keeps its place until the volume is opened again: a device may still write to it"
+            );
+            std::mem::forget(array);
+        }
     }
 
     /// Replaces staging memory to which a device or a kernel may still write, and the counters that belong to a transfer that was broken
