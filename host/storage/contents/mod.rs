@@ -55,10 +55,8 @@ use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
 use superblock::Superblock;
-pub(in crate::storage) use users::ArrayUse;
-#[cfg(feature = "internals")]
-pub(in crate::storage) use users::ArrayUser;
 use users::ArrayUses;
+pub(in crate::storage) use users::{ArrayUse, ArrayUser};
 
 /// Content on which the superblocks agree.
 #[derive(Clone, Debug)]

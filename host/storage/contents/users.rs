@@ -1,9 +1,7 @@
 //! Stored arrays whose data kernels move by name. They keep their place until that is over.
 
 use super::Contents;
-#[cfg(feature = "internals")]
-use super::manifest::Entry;
-use super::manifest::Manifest;
+use super::manifest::{Entry, Manifest};
 use crate::storage::error::StorageError;
 use parking_lot::{Mutex, MutexGuard};
 use std::fmt;
@@ -64,7 +62,6 @@ impl Contents {
     ///
     /// # Errors
     /// [`StorageError::Manifest`] if there is no such array; as for [`Contents::manifest`], which is read if it is not known.
-    #[cfg(feature = "internals")]
     pub(in crate::storage) fn use_array<T>(
         &self,
         name: &str,

@@ -84,6 +84,11 @@ impl Medium {
         }
     }
 
+    /// Returns true if the data of objects begins at this byte of the volume.
+    pub(super) fn data_is_at(&self, offset: u64) -> bool {
+        self.slab == offset
+    }
+
     /// Writes whole blocks from byte `offset` of the volume on.
     pub(super) fn write(&self, offset: u64, blocks: &[u8]) -> Result<(), StorageError> {
         #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Objects that kernels move between the volume and segments of memory, without the host.
 
 use super::checksum::of_terms;
+use super::layout::slab_of;
 use super::{KvKey, KvObject, KvPins, KvReservation, KvStore};
 use crate::storage::error::{KvError, StorageError};
 use crate::storage::volume::{Extent, SegmentList, SegmentOutcome, SegmentQueue, SegmentTransfer};
@@ -57,7 +58,7 @@ impl KvStore {
     /// # Errors
     /// * [`StorageError::Option`] if the queue is of another volume, or `list` does not add each object once with its bytes; whatever `list`
     ///   returns.
-    /// * As for [`KvStore::pin`] and [`SegmentQueue::load`].
+    /// * [`KvError::Removed`] if the volume holds the store no more; as for [`KvStore::pin`] and [`SegmentQueue::load`].
     pub fn load(
         &self,
         queue: &SegmentQueue,
@@ -74,7 +75,7 @@ impl KvStore {
             added += 1;
             self.check_listed(&segments, added, object.bytes)?;
         }
-        let transfer = queue.load(segments)?;
+        let transfer = self.launch(queue, true, segments)?;
         let under_way = UnderWay::new(transfer, queue);
         Ok(KvLoad { store: self.clone(), keys: keys.to_vec(), pins: Some(pins), under_way })
     }
@@ -97,9 +98,19 @@ impl KvStore {
             list(&mut segments, i, extents)?;
             self.check_listed(&segments, i + 1, *bytes)?;
         }
-        let transfer = queue.store(segments)?;
+        let transfer = self.launch(queue, false, segments)?;
         let bytes = objects.iter().map(|(_, bytes)| *bytes).collect();
         Ok(KvStoring { reservation: Some(reservation), bytes, under_way: UnderWay::new(transfer, queue) })
+    }
+
+    /// Launches a transfer of objects. The volume keeps the store's place until it has ended.
+    fn launch(&self, queue: &SegmentQueue, loads: bool, list: SegmentList) -> Result<SegmentTransfer, StorageError> {
+        let medium = &self.0.medium;
+        medium.check()?;
+        queue.launch_within(&slab_of(self.name()), loads, |entry| match medium.data_is_at(entry.offset) {
+            true => Ok(list),
+            false => Err(KvError::Removed { name: self.name().to_owned() }.into()),
+        })
     }
 
     fn check_queue(&self, queue: &SegmentQueue) -> Result<(), StorageError> {

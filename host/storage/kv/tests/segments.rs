@@ -230,3 +230,34 @@ fn a_store_of_kernels_leaves_no_trace_in_other_arrays() {
         assert!(v.contents().is_touched(manifest.find("other").unwrap(), &v.disk().integrity.changed().unwrap()));
     }
 }
+
+#[test]
+fn a_store_keeps_its_place_until_its_transfers_have_ended() {
+    let p = Paged::new(&["soft:mem:2M,latency=20ms"], 64);
+    let v = p.store.volume().clone();
+    p.store(&[1]).unwrap();
+    let arrays = ["s:kv", "s:objects", "s:slab"];
+    let load = || p.store.load(&p.queue, &[key(1)], |list, _, object| p.add(list, &object.extents, 5));
+    // They follow each other, and take longer than the volume, which reads its manifest.
+    let loads: Vec<_> = (0..30).map(|_| load().unwrap()).collect();
+    let text = v.remove(&arrays).unwrap_err().to_string();
+    assert!(text.contains("data of array `s:slab`"), "{text}");
+    loads.into_iter().for_each(|load| assert!(load.finish(SOON).unwrap()[0].is_ok()));
+    let object = |n| [(key(n), OBJECT as u64)];
+    let store = |n| p.store.store(&p.queue, &object(n), |list, _, extents| p.add(list, extents, 5)).unwrap();
+    let storing: Vec<_> = (10..30).map(store).collect();
+    assert!(v.remove(&arrays).is_err());
+    drop(storing);
+    v.remove(&arrays).unwrap();
+    assert!(matches!(kv(load().unwrap_err()), KvError::Removed { .. }));
+}
+
+#[test]
+fn a_load_that_finds_nothing_makes_no_stream_wait() {
+    let p = Paged::new(&["soft:mem:2M"], 64);
+    let other = p.queue.volume().engine().stream().unwrap();
+    let load = p.store.load(&p.queue, &[key(1)], |_, _, _| unreachable!("no object is there")).unwrap();
+    load.transfer().wait_group(&other, 3).unwrap();
+    other.synchronize(SOON).unwrap();
+    assert!(matches!(kv(load.finish(SOON).unwrap().remove(0).unwrap_err()), KvError::Absent { .. }));
+}

@@ -1,25 +1,18 @@
 //! Transfers between a stored array, by its name, and one range of memory.
 
 use super::list::refuse;
-use super::{Inner, LOAD, STORE, SegmentList, SegmentQueue, SegmentTransfer};
-use crate::engine::{Grid, abi};
+use super::{Inner, SegmentList, SegmentQueue, SegmentTransfer};
+use crate::engine::abi;
 use crate::memory::Region;
-use crate::storage::contents::{ArrayUser, Entry};
+use crate::storage::contents::Entry;
 use crate::storage::error::StorageError;
 use crate::storage::volume::Extent;
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Bytes of which transfers are multiples.
 const UNIT: u64 = abi::SEGMENT_UNIT as u64;
 /// Bytes of the largest segment of such a transfer.
 const SEGMENT: usize = 128 << 20;
-
-impl ArrayUser for Inner {
-    fn release(&self) {
-        self.release(true);
-    }
-}
 
 impl SegmentQueue {
     /// Adds to the stream the read of bytes of the array called `name`, from its byte `offset` on, into all of `memory`. The array keeps
@@ -32,7 +25,7 @@ impl SegmentQueue {
     /// * [`StorageError::Option`] if the offset is no multiple of a block, or the range is not within the array.
     /// * As for [`SegmentQueue::load`].
     pub fn load_array(&self, name: &str, offset: u64, memory: &Region) -> Result<SegmentTransfer, StorageError> {
-        self.move_array((LOAD, self.0.loads), name, offset, memory)
+        self.launch_within(name, true, |entry| list(&self.0, entry, offset, memory, false))
     }
 
     /// Adds to the stream the write of all of `memory` to the array called `name`, as [`SegmentQueue::load_array`] reads it. The last
@@ -42,25 +35,7 @@ impl SegmentQueue {
     /// # Errors
     /// As for [`SegmentQueue::load_array`]; [`StorageError::Option`] also for arrays of KV stores, which have checksums of their own.
     pub fn store_array(&self, name: &str, offset: u64, memory: &Region) -> Result<SegmentTransfer, StorageError> {
-        self.move_array((STORE, self.0.stores), name, offset, memory)
-    }
-
-    fn move_array(
-        &self,
-        (kernel, grid): (&'static str, Grid),
-        name: &str,
-        offset: u64,
-        memory: &Region,
-    ) -> Result<SegmentTransfer, StorageError> {
-        let inner = &self.0;
-        // A weak reference of the queue's own type becomes one of the trait.
-        let user = Arc::downgrade(inner) as Weak<dyn ArrayUser>;
-        // Outside of the volume's lock on uses.
-        inner.release(true);
-        inner.volume.contents().use_array(name, user, |entry, array| {
-            let list = list(inner, entry, offset, memory, kernel == STORE)?;
-            inner.clone().launch(kernel, grid, list, Some(array))
-        })
+        self.launch_within(name, false, |entry| list(&self.0, entry, offset, memory, true))
     }
 }
 

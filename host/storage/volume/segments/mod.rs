@@ -18,14 +18,14 @@ pub use transfer::{SegmentOutcome, SegmentTransfer};
 
 use super::Volume;
 use crate::engine::{Args, Grid, Stream, abi};
-use crate::storage::contents::ArrayUse;
+use crate::storage::contents::{ArrayUse, ArrayUser, Entry};
 use crate::storage::error::StorageError;
 use list::{Limits, refuse};
 use memory::{Counters, Lists, Staging};
 use parking_lot::Mutex;
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use transfer::Launched;
 
 /// Threads of a block, as the kernels are compiled for.
@@ -271,6 +271,35 @@ impl SegmentQueue {
     }
 }
 
+impl ArrayUser for Inner {
+    fn release(&self) {
+        self.release(true);
+    }
+}
+
+impl SegmentQueue {
+    /// Launches the transfer of a list, which `list` makes of an array's entry. The array called `name` keeps its place until the transfer
+    /// has ended.
+    ///
+    /// # Errors
+    /// [`StorageError::Manifest`] if the volume holds no such array; as for [`Self::load`].
+    pub(in crate::storage) fn launch_within(
+        &self,
+        name: &str,
+        loads: bool,
+        list: impl FnOnce(&Entry) -> Result<SegmentList, StorageError>,
+    ) -> Result<SegmentTransfer, StorageError> {
+        let inner = &self.0;
+        let (kernel, grid) = if loads { (LOAD, inner.loads) } else { (STORE, inner.stores) };
+        // A weak reference of the queue's own type becomes one of the trait.
+        let user = Arc::downgrade(inner) as Weak<dyn ArrayUser>;
+        // Outside of the volume's lock on uses: owners of memory may be of any kind.
+        inner.release(true);
+        let contents = inner.volume.contents();
+        contents.use_array(name, user, |entry, array| inner.clone().launch(kernel, grid, list(entry)?, Some(array)))
+    }
+}
+
 impl Inner {
     fn launch(
         self: Arc<Self>,
@@ -292,7 +321,9 @@ impl Inner {
         let self_checked = first < end && self.volume.contents().is_self_checked(first, end - first);
         let commands = list::commands(&list, self.limits)?;
         let (objects, groups) = (list.objects.len(), list.groups.len());
-        self.release(true);
+        if array.is_none() {
+            self.release(true);
+        }
         let mut state = self.state.lock();
         let state = &mut *state;
         state.counters.reserve(engine, objects, groups)?;
