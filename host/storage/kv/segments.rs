@@ -176,6 +176,9 @@ impl KvLoad {
     /// Waits for the kernel. If it may not have ended, the objects stay pinned: it would read what takes their place.
     fn wait(&mut self, within: Option<Duration>) -> Result<Vec<SegmentOutcome>, StorageError> {
         self.under_way.wait(within).inspect_err(|error| {
+            if self.under_way.transfer.is_over() {
+                return;
+            }
             tracing::warn!(store = self.store.name(), %error, "objects stay pinned: a load of them may not have ended");
             std::mem::forget(self.pins.take());
         })

@@ -123,6 +123,11 @@ impl SegmentTransfer {
         self.launched.lists.ended() == self.launched.number
     }
 
+    /// Returns true if the transfer has ended, or its kernel will never run: nothing of it is on the stream.
+    pub(in crate::storage) fn is_over(&self) -> bool {
+        self.is_ended() || self.queue.stream.drain(Duration::ZERO).is_ok_and(|over| over)
+    }
+
     /// Waits at most `within` for the stream, and returns the outcome of each object.
     ///
     /// # Errors
