@@ -9,7 +9,7 @@ use crate::stream::{self, Stream};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -185,6 +185,8 @@ enum State {
 /// A transfer in flight.
 pub(crate) struct Flight {
     state: Mutex<State>,
+    /// Set before a thread takes the lock to finish the transfer: it may have it for long.
+    is_landing: AtomicBool,
     groups: u32,
     queue: Arc<Held<Queue>>,
 }
@@ -192,8 +194,15 @@ pub(crate) struct Flight {
 impl Flight {
     /// Returns true if the transfer has ended, or never will.
     fn is_over(&self) -> bool {
-        // A thread that has the lock for long finishes the transfer.
-        let Some(state) = self.state.try_lock() else { return true };
+        // Other threads that look have the lock for a moment.
+        let state = loop {
+            if self.is_landing.load(Ordering::Acquire) {
+                return true;
+            }
+            if let Some(state) = self.state.try_lock_for(LOOK.1) {
+                break state;
+            }
+        };
         match &*state {
             State::Flying(moving) => {
                 moving.transfer().is_ended() || self.queue.queue.stream().is_finished().unwrap_or(true)
@@ -204,6 +213,7 @@ impl Flight {
 
     /// Waits at most `within` for the transfer, checks and publishes what it has moved.
     fn land(&self, within: Duration) {
+        self.is_landing.store(true, Ordering::Release);
         let mut state = self.state.lock();
         *state = match std::mem::replace(&mut *state, State::Taken) {
             State::Flying(moving) => {
@@ -274,7 +284,12 @@ impl Pending {
     pub(crate) fn new(moving: Moving, groups: u32, queue: &Arc<Held<Queue>>, shared: &Arc<Shared>) -> Self {
         let publishes = matches!(moving, Moving::Store(..));
         queue.flying.fetch_add(1, Ordering::AcqRel);
-        let flight = Flight { state: Mutex::new(State::Flying(Box::new(moving))), groups, queue: queue.clone() };
+        let flight = Flight {
+            state: Mutex::new(State::Flying(Box::new(moving))),
+            is_landing: AtomicBool::new(false),
+            groups,
+            queue: queue.clone(),
+        };
         let flight = Arc::new(Held::new(flight));
         Self { flight, shared: shared.clone(), publishes, outcome: std::sync::Mutex::default() }
     }
