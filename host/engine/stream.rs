@@ -252,6 +252,12 @@ impl Stream {
         self.close(&mut state, ended, within)
     }
 
+    /// Returns true if both are clones of one stream.
+    #[cfg(feature = "internals")]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Releases what the stream keeps for its kernels, if all of them have ended, without a wait. Returns true if so.
     ///
     /// # Errors

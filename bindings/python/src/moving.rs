@@ -39,6 +39,11 @@ fn look_until(within: Duration, mut is_over: impl FnMut() -> bool) -> bool {
     true
 }
 
+/// Returns true if the work of a stream is over, or has failed.
+fn has_ended(stream: &warpbell::engine::Stream) -> bool {
+    stream.is_finished().unwrap_or(true)
+}
+
 /// A queue of the library, with the streams that its transfers concern.
 pub(crate) struct Queue {
     queue: SegmentQueue,
@@ -48,11 +53,13 @@ pub(crate) struct Queue {
     flying: AtomicUsize,
     /// Streams of other libraries that wait for groups. To drop one before its waits are over stops all kernels of the engine.
     waiting: Mutex<Vec<warpbell::engine::Stream>>,
+    /// Likewise streams of the engine that the program has, too, and may drop at any time. Their errors are the program's.
+    waiting_own: Mutex<Vec<warpbell::engine::Stream>>,
 }
 
 impl Queue {
     pub(crate) fn new(queue: SegmentQueue, is_shared: bool) -> Self {
-        Self { queue, is_shared, flying: AtomicUsize::new(0), waiting: Mutex::default() }
+        Self { queue, is_shared, flying: AtomicUsize::new(0), waiting: Mutex::default(), waiting_own: Mutex::default() }
     }
 
     pub(crate) fn get(&self) -> &SegmentQueue {
@@ -77,7 +84,12 @@ impl Queue {
         group: u32,
     ) -> Result<(), Failure> {
         if is_own {
-            return Ok(transfer.wait_group(&stream, group)?);
+            let added = transfer.wait_group(&stream, group);
+            let mut own = self.waiting_own.lock();
+            if !own.iter().any(|known| known.is_same(&stream)) {
+                own.push(stream);
+            }
+            return Ok(added?);
         }
         let mut waiting = self.waiting.lock();
         let known = waiting.iter().find(|known| known.raw() == stream.raw()).cloned();
@@ -105,6 +117,16 @@ impl Queue {
             look_until(within, || tell(self.queue.stream()));
         }
         self.waiting.lock().retain(|stream| !tell(stream));
+        self.release_own();
+    }
+
+    /// Drops the streams of the engine whose work is over, without the lock.
+    fn release_own(&self) {
+        let mut own = self.waiting_own.lock();
+        let (over, busy) = own.drain(..).partition::<Vec<_>, _>(has_ended);
+        *own = busy;
+        drop(own);
+        drop(over);
     }
 
     /// Returns the longest time for which the end of an object waits for its transfers.
@@ -130,13 +152,15 @@ impl InFlight for Held<Queue> {
 impl Drop for Queue {
     fn drop(&mut self) {
         let limit = self.limit();
-        let has_ended = |stream: &warpbell::engine::Stream| stream.is_finished().unwrap_or(true);
         // The end of a stream with work in flight stops all kernels of its engine.
         if !self.is_shared {
             look_until(limit, || has_ended(self.queue.stream()));
         }
         let waiting = self.waiting.get_mut();
         look_until(limit, || waiting.iter().all(has_ended));
+        // These may have other work, too, which the program has to wait for.
+        let own = self.waiting_own.get_mut();
+        look_until(END_WITHIN, || own.iter().all(has_ended));
     }
 }
 

@@ -389,6 +389,62 @@ def test_threads_finish_one_transfer(engine, tmp_path):
     assert results == [[768, 768]] * 7 and len(opened.store) == 10
 
 
+def test_threads_that_look_see_no_early_end(engine, tmp_path):
+    opened = Opened(engine, stored_file(engine, tmp_path) + ",latency=500ms")
+    begun, seen = time.monotonic(), []
+    loading = opened.store.load(opened.queue, keys(3), opened.other, [0])
+
+    def look():
+        while not loading.is_ended():
+            pass
+        seen.append(time.monotonic() - begun)
+
+    threads = [threading.Thread(target=look) for _ in range(4)]
+    [thread.start() for thread in threads]
+    # Shorter waits give up, and the transfer goes on.
+    for _ in range(3):
+        with pytest.raises(warpbell.TimeoutError, match="goes on"):
+            loading.finish(0.05)
+    [thread.join(60) for thread in threads]
+    assert len(seen) == 4 and min(seen) >= 0.5, seen
+    assert loading.finish(SOON) == [768]
+
+
+def test_a_stream_that_waits_may_be_dropped(engine, tmp_path):
+    opened = Opened(engine, stored_file(engine, tmp_path) + ",latency=100ms")
+    storing = opened.store.store(opened.queue, keys(40), opened.tensors, [0])
+    loading = opened.queue.load("cache:slab", 0, opened.other[0])
+    storing.wait_group(engine.stream(), 0)
+    loading.wait_group(engine.stream())
+    gc.collect()
+    assert storing.finish(SOON) == [768] and loading.finish(SOON) == opened.other[0].nbytes
+    assert opened.store.lookup(keys(40)) == [768]
+    del storing, loading, opened
+    gc.collect()
+    # The engine is idle: it can be stopped, and works again.
+    engine.cancel()
+    assert Opened(engine, f"soft:{tmp_path}/kv.img").store.lookup(keys(40)) == [768]
+
+
+@pytest.mark.parametrize("stores", [False, True])
+def test_a_store_keeps_its_place_while_a_transfer_runs(engine, tmp_path, stores):
+    opened = Opened(engine, stored_file(engine, tmp_path) + ",latency=100ms")
+    volume = opened.volume
+    # They follow each other, and take longer than the volume, which reads its manifest.
+    if stores:
+        moving = [opened.store.store(opened.queue, keys(40 + n), opened.tensors, [0]) for n in range(20)]
+    else:
+        moving = [opened.store.load(opened.queue, keys(3), opened.other, [0]) for _ in range(20)]
+    with pytest.raises(warpbell.UnsupportedError, match="data of array `cache:slab`"):
+        volume.remove("cache:slab")
+    assert [transfer.finish(SOON) for transfer in moving] == [[768]] * 20
+    volume.remove("cache:slab")
+    for start in (opened.store.load, opened.store.store):
+        with pytest.raises(warpbell.InvalidError, match="was removed from its volume"):
+            start(opened.queue, keys(3), opened.tensors, [0])
+    assert opened.store.stats()["pinned"] == 0
+
+
 def test_a_forked_child_is_refused_and_ends(engine, tmp_path):
     opened = Opened(engine, stored_file(engine, tmp_path) + ",latency=50ms")
     flying = opened.store.load(opened.queue, keys(1), opened.other, [0])
