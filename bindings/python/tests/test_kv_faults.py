@@ -126,6 +126,25 @@ def test_a_transfer_is_cancelled_by_another_thread(tmp_path):
     assert opened.store.read(key(1)).nbytes == 768
 
 
+def test_a_device_is_free_after_stores_that_were_stopped(tmp_path):
+    engine = open_engine()
+    device = stored_file(engine, tmp_path)
+    opened = Opened(engine, device + ",latency=1s", deadline=30)
+    flying = [opened.store.store(opened.queue, keys(40 + n), opened.tensors, [n]) for n in range(3)]
+    engine.cancel()
+    for transfer in flying:
+        with pytest.raises(warpbell.CancelledError):
+            transfer.finish(SOON)
+    del flying, transfer
+    volume, opened = opened.volume, None
+    # A write may come late: nobody gets the space before the volume is opened again.
+    with pytest.raises(warpbell.Error, match="is open already"):
+        warpbell.KvStore.open(volume, "cache")
+    del volume
+    again = Opened(engine, device)
+    assert again.store.stats()["pinned"] == 0 and again.store.lookup(keys(3, 40)) == [768, None]
+
+
 def test_an_interrupt_ends_a_wait_and_the_engine_works(engine, tmp_path):
     program = """
         import os, signal, sys, threading, time

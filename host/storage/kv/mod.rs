@@ -87,7 +87,7 @@ struct Inner {
     changes: Mutex<()>,
     medium: Medium,
     /// The name, which no other handle of the volume opens meanwhile.
-    _claim: Claim,
+    claim: Claim,
 }
 
 impl KvStore {

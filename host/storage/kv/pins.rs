@@ -34,6 +34,12 @@ impl KvPins {
     pub fn objects(&self) -> &[Option<KvObject>] {
         &self.objects
     }
+
+    /// Drops the pins, whose objects stay pinned until the volume is opened again: something may still read them.
+    pub(super) fn abandon(mut self) {
+        self.store.0.claim.keep();
+        self.pins.clear();
+    }
 }
 
 impl Drop for KvPins {

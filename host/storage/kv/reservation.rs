@@ -49,6 +49,12 @@ impl KvReservation {
         Ok(())
     }
 
+    /// Drops the reservation, whose space stays reserved until the volume is opened again: something may still write to it.
+    pub(super) fn abandon(mut self) {
+        self.store.0.claim.keep();
+        self.planned.clear();
+    }
+
     /// Writes the data of an object, the `index`th.
     pub(super) fn write(&self, index: usize, data: &[u8]) -> Result<(), StorageError> {
         self.planned.get(index).map_or(Ok(()), |p| self.store.0.medium.write_data(&p.place.runs, data))

@@ -12,7 +12,7 @@ use std::time::Duration;
 pub struct KvLoad {
     store: KvStore,
     keys: Vec<KvKey>,
-    /// `None` once they are kept until the program ends.
+    /// `None` once they are kept until the volume is opened again.
     pins: Option<KvPins>,
     under_way: UnderWay,
 }
@@ -180,7 +180,7 @@ impl KvLoad {
                 return;
             }
             tracing::warn!(store = self.store.name(), %error, "objects stay pinned: a load of them may not have ended");
-            std::mem::forget(self.pins.take());
+            self.pins.take().into_iter().for_each(KvPins::abandon);
         })
     }
 }
@@ -222,7 +222,7 @@ impl KvStoring {
                 ?reservation,
                 "space stays reserved until the volume is opened again: a device may still write to it"
             );
-            std::mem::forget(reservation);
+            reservation.abandon();
         }
         waited
     }

@@ -89,7 +89,7 @@ impl KvStore {
             );
         }
         let state = Mutex::new(State::new(loaded, medium.shape.limits.units));
-        Ok(Self(Arc::new(Inner { state, changes: Mutex::new(()), medium, _claim: claim })))
+        Ok(Self(Arc::new(Inner { state, changes: Mutex::new(()), medium, claim })))
     }
 
     /// Returns the stores of a volume, in the order of their names.
