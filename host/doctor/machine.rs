@@ -3,7 +3,7 @@
 use super::gpu::is_gpu;
 use super::nvidia;
 use super::process::Process;
-use crate::pci::{Bdf, Sysfs, Topology};
+use crate::pci::{Bdf, Sysfs, Topology, type_translates};
 use std::collections::BTreeMap;
 
 /// Name of the kind of container that Kubernetes starts.
@@ -36,11 +36,7 @@ impl Group {
     /// Returns true if the IOMMU translates the kernel's own mappings of the group's functions; `None` if that is
     /// unknown.
     pub fn translates(&self) -> Option<bool> {
-        match self.kind.as_deref()? {
-            "identity" => Some(false),
-            kind if kind.starts_with("DMA") => Some(true),
-            _ => None,
-        }
+        type_translates(self.kind.as_deref()?)
     }
 }
 

@@ -248,11 +248,9 @@ fn acs(machine: &Machine, pair: &Pair, peer: Peer, c: &mut Checks<'_>) {
         return c.skip("acs", "they share no switch: peer traffic goes through the root complex in any case");
     }
     if !acs.redirecting.is_empty() {
-        let (spaced, joined) = (list(&acs.redirecting).join(" "), list(&acs.redirecting).join(";"));
-        let detail = format!("redirects at {spaced}: peer traffic goes up to the root complex and back");
-        let off = format!(
-            "pci=disable_acs_redir={joined} on the kernel command line and reboot; until then, as root: for p in {spaced}; do setpci -s $p ECAP_ACS+6.w=0; done"
-        );
+        let at = list(&acs.redirecting).join(" ");
+        let detail = format!("redirects at {at}: peer traffic goes up to the root complex and back");
+        let off = acs.switch_off();
         // Through VFIO a device sends addresses that only the root complex can translate.
         let translated = machine.iommu == IommuState::On;
         return if translated && peer == Peer::Drive {

@@ -95,6 +95,15 @@ impl AcsPath {
         }
         this
     }
+
+    /// Returns the steps that switch redirection off at the ports that redirect.
+    pub fn switch_off(&self) -> String {
+        let ports: Vec<_> = self.redirecting.iter().map(Bdf::to_string).collect();
+        let (spaced, joined) = (ports.join(" "), ports.join(";"));
+        format!(
+            "pci=disable_acs_redir={joined} on the kernel command line and reboot; until then, as root: for p in {spaced}; do setpci -s $p ECAP_ACS+6.w=0; done"
+        )
+    }
 }
 
 #[cfg(test)]

@@ -41,6 +41,29 @@ pub fn is_vfio(driver: &str) -> bool {
     driver == "vfio-pci" || driver.ends_with("-vfio-pci") || driver.ends_with("_vfio_pci")
 }
 
+/// Returns true if a group of this type (`type` in the group's folder) translates the kernel's own mappings of its functions;
+/// `None` for a type that says neither (Linux, Documentation/ABI/testing/sysfs-kernel-iommu_groups).
+pub fn type_translates(kind: &str) -> Option<bool> {
+    match kind {
+        "identity" => Some(false),
+        kind if kind.starts_with("DMA") => Some(true),
+        _ => None,
+    }
+}
+
+/// Returns true if an IOMMU translates the mappings of a function's own driver; `None` if the kernel does not report it.
+pub fn translates(sysfs: &Sysfs, bdf: Bdf) -> Option<bool> {
+    if !sysfs.exists(format!("/sys/bus/pci/devices/{bdf}")) {
+        return None;
+    }
+    match IommuGroup::of(sysfs, bdf) {
+        Some(IommuGroup { number, is_no_iommu: false, .. }) => {
+            type_translates(&sysfs.text(format!("/sys/kernel/iommu_groups/{number}/type")).ok()?)
+        }
+        _ => Some(false),
+    }
+}
+
 /// IOMMU group of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IommuGroup {
@@ -106,6 +129,28 @@ mod tests {
         tree.function("0000:66:00.0", 0x01_08_02, Some("vfio-pci"), Some(0));
         tree.write("sys/kernel/iommu_groups/0/name", "vfio-noiommu\n");
         assert!(IommuGroup::of(&tree.sysfs(), "0000:66:00.0".parse().unwrap()).unwrap().is_no_iommu);
+    }
+
+    #[test]
+    fn the_type_of_a_group_says_if_it_translates() {
+        let tree = Tree::new();
+        let of = |text: &str| translates(&tree.sysfs(), text.parse().unwrap());
+        for (i, (kind, expected)) in
+            [("DMA", Some(true)), ("DMA-FQ", Some(true)), ("identity", Some(false)), ("blocked", None)]
+                .into_iter()
+                .enumerate()
+        {
+            let name = format!("0000:6{i}:00.0");
+            tree.function(&name, 0x03_02_00, Some("nvidia"), Some(i as u32));
+            assert_eq!(of(&name), None, "a group without a type");
+            tree.write(&format!("sys/kernel/iommu_groups/{i}/type"), format!("{kind}\n"));
+            assert_eq!(of(&name), expected, "{kind}");
+        }
+        tree.write("sys/kernel/iommu_groups/0/name", "vfio-noiommu\n");
+        assert_eq!(of("0000:60:00.0"), Some(false));
+        tree.function("0000:70:00.0", 0x03_02_00, Some("nvidia"), None);
+        assert_eq!(of("0000:70:00.0"), Some(false), "no group");
+        assert_eq!(of("0000:71:00.0"), None, "no such function");
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub use config::PortKind;
 internal!(config::{ConfigSpace, Found});
 pub use find::FindError;
 internal!(find::{FoundController, NvmeNode, find, none_such, nvme_nodes});
-internal!(group::{GroupMember, IommuGroup, is_vfio});
+internal!(group::{GroupMember, IommuGroup, is_vfio, translates, type_translates});
 pub(crate) use holder::lock_holder;
 internal!(holder::vfio_holder);
 internal!(link::{Lanes, Link, Rate});
