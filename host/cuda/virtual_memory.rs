@@ -325,7 +325,8 @@ impl AddressRange {
         let answer = unsafe { (driver.cuMemSetAccess)(at, bytes, &access, 1) };
         if answer != code::SUCCESS {
             let next = "the GPU cannot reach the memory of that peer's GPU (nvidia-smi topo -p2p r): use GPUs that NVLink or \
-                        a PCIe switch connects, or a heap in host memory (WARPBELL_HEAP=host)";
+                        a PCIe switch connects, or a heap in host memory (WARPBELL_HEAP=host); from CUDA 13.5 on, IOMMU and ACS \
+                        may be the cause (warpbell doctor: gpu peers)";
             return Err(driver.failed(answer, "cuMemSetAccess", WHAT, next).into());
         }
         Ok(())

@@ -184,3 +184,27 @@ impl Fixture {
         self.file(&format!("/sys/kernel/iommu_groups/{group}/type"), format!("{text}\n"))
     }
 }
+
+/// Returns a machine with two GPUs, `01:00.0` and `81:00.0`, that only PCIe joins. Each is below a root port with this ACS
+/// control register, which the kernel hides if it is `None`, and in an IOMMU group of this type.
+pub fn pcie_gpus(acs: Option<u16>, group_type: &str) -> Fixture {
+    let tree = Fixture::new();
+    let config = match acs {
+        Some(control) => Config { port: 4, acs: Some((0x5f, control)), ..Config::default() },
+        None => Config { port: 4, header_only: true, ..Config::default() },
+    };
+    for (i, bus, next) in [(0, "00", "01"), (1, "80", "81")] {
+        let port = Device { class: 0x06_04_00, node: Some(i), config: Some(config), ..Device::default() };
+        let gpu = Device {
+            id: (0x10de, 0x26b9),
+            class: 0x03_02_00,
+            driver: Some("nvidia"),
+            node: Some(i),
+            group: Some(i),
+            ..Device::default()
+        };
+        let root = format!("pci0000:{bus}/0000:{bus}:01.0");
+        tree.pci(&root, &port).pci(&format!("{root}/0000:{next}:00.0"), &gpu).group_type(i, group_type);
+    }
+    tree
+}

@@ -1,7 +1,8 @@
 //! The PEs whose memory is within reach of loads, stores and atomics, as far as the peer infos tell.
 
 use super::heaps::Group;
-use crate::cuda::{self, DeviceInfo, FABRIC_HANDLE_BYTES};
+use crate::cuda::{self, DeviceInfo, FABRIC_HANDLE_BYTES, OVERRIDE_VARIABLE, PathCheck, PeerLink};
+use crate::pci::{Bdf, Sysfs, Topology};
 use crate::shmem::heap::{Links, Peer, Source};
 use crate::shmem::peer_info::{self, PeerInfo};
 use crate::shmem::vote::ranges;
@@ -85,8 +86,8 @@ pub(super) fn reach(peer_infos: &[PeerInfo], me: usize, group: &Group) -> Result
         one_host(peer_infos)?;
     }
     let visible = DeviceInfo::all().map_err(|e| e.to_string())?;
-    let ordinal = |uuid| visible.iter().find(|d| d.uuid == uuid).map(|d| d.ordinal);
-    let here = ordinal(mine.uuid);
+    let device = |uuid| visible.iter().find(|d| d.uuid == uuid);
+    let here = device(mine.uuid);
     let mut atomics = true;
     for &rank in &group.members {
         let peer_info = &peer_infos[rank];
@@ -100,19 +101,45 @@ pub(super) fn reach(peer_infos: &[PeerInfo], me: usize, group: &Group) -> Result
         }
         // This process cannot query a GPU that it does not see (CUDA_VISIBLE_DEVICES, another host): mapping the memory
         // shows.
-        let (Some(from), Some(to)) = (here, ordinal(theirs.uuid)) else {
+        let (Some(from), Some(to)) = (here, device(theirs.uuid)) else {
             atomics &= peer_info.host != peer_infos[me].host;
             continue;
         };
-        let link = cuda::peer_link(from, to).map_err(|e| e.to_string())?;
+        let link = cuda::peer_link(from.ordinal, to.ordinal).map_err(|e| e.to_string())?;
         if !link.access {
-            return Err(format!(
-                "{} of rank {me} cannot reach the memory of {} of rank {rank} (cuDeviceCanAccessPeer): use GPUs that NVLink or a \
-                 PCIe switch connects (nvidia-smi topo -p2p r), or a heap in host memory (WARPBELL_HEAP=host)",
-                mine.name, theirs.name
-            ));
+            let (mine, theirs) = (format!("{} of rank {me}", mine.name), format!("{} of rank {rank}", theirs.name));
+            let variable = std::env::var(OVERRIDE_VARIABLE).ok();
+            let path = path_check(&Sysfs::system(), link, from.cuda_version, [from.bdf, to.bdf], variable.as_deref());
+            return Err(denied(&mine, &theirs, path.as_ref()));
         }
         atomics &= link.native_atomics;
     }
     Ok(atomics)
+}
+
+/// Returns the properties of the path between two GPUs, which may be why CUDA denies access; `None` if CUDA does not check them.
+///
+/// `cuda_version` is that of the driver, `bdfs` are the GPUs' PCI addresses, and `variable` is the value of
+/// [`OVERRIDE_VARIABLE`].
+pub(super) fn path_check(
+    sysfs: &Sysfs,
+    link: PeerLink,
+    cuda_version: (u32, u32),
+    [from, to]: [Option<Bdf>; 2],
+    variable: Option<&str>,
+) -> Option<PathCheck> {
+    let is_checked = link.is_denied_over_pcie() && cuda::is_checked(cuda_version, variable);
+    is_checked.then(|| PathCheck::read(sysfs, &Topology::read(sysfs), from, &[to]))
+}
+
+/// Returns the error of two GPUs, each with its rank, that CUDA denies access to each other.
+pub(super) fn denied(from: &str, to: &str, path: Option<&PathCheck>) -> String {
+    let (cause, remedy) = match path {
+        Some(path) => (format!("; {}", path.cause()), format!("{}; or ", path.remedy())),
+        None => (String::new(), String::new()),
+    };
+    format!(
+        "{from} cannot reach the memory of {to} (cuDeviceCanAccessPeer){cause}: {remedy}use GPUs that NVLink or a PCIe switch \
+         connects (nvidia-smi topo -p2p r), or a heap in host memory (WARPBELL_HEAP=host)"
+    )
 }

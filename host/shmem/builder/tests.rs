@@ -1,11 +1,13 @@
 //! Tests of building worlds.
 
 use super::heaps::Group;
-use super::reach::{one_host, reach, source};
+use super::reach::{denied, one_host, path_check, reach, source};
 use super::*;
-use crate::cuda::FABRIC_HANDLE_BYTES;
+use crate::cuda::{FABRIC_HANDLE_BYTES, OVERRIDE_VARIABLE, PeerLink};
 use crate::engine::testing::start;
 use crate::memory::Place;
+use crate::pci::Sysfs;
+use crate::pci::fixture::pcie_gpus;
 use crate::shmem::bootstrap::LocalBootstrap;
 use crate::shmem::heap::Source;
 use crate::shmem::peer_info::PeerInfo;
@@ -102,6 +104,37 @@ fn hosts_out_of_reach_are_named() {
     assert!(matches!(source(&peer_infos, 0, 1, None), Ok(Source::Host(p)) if p.rank == 1));
     assert!(source(&peer_infos, 0, 2, None).is_err());
     assert!(matches!(source(&peer_infos, 0, 2, Some(&[1; FABRIC_HANDLE_BYTES])), Ok(Source::Fabric(_))));
+}
+
+#[test]
+fn gpus_behind_translation_and_redirection_are_told_why() {
+    let tree = pcie_gpus(Some(0x1d), "DMA-FQ");
+    let bdfs = ["0000:01:00.0", "0000:81:00.0"].map(|b| Some(b.parse().unwrap()));
+    let pcie = PeerLink { access: false, native_atomics: false, performance_rank: 0, link_atomics: false };
+    let check = |link, version, variable| path_check(&Sysfs::at(tree.root()), link, version, bdfs, variable);
+    let path = check(pcie, (13, 5), None).unwrap();
+    let e = denied("NVIDIA L40S of rank 0", "NVIDIA L40S of rank 1", Some(&path));
+    for words in [
+        "NVIDIA L40S of rank 0 cannot reach the memory of NVIDIA L40S of rank 1 (cuDeviceCanAccessPeer); from CUDA 13.5 on",
+        "the IOMMU translates for 0000:01:00.0 0000:81:00.0, ACS redirects at 0000:00:01.0 0000:80:01.0: iommu=pt",
+        "disable_acs_redir=0000:00:01.0;0000:80:01.0",
+        "data may be lost or corrupted",
+        "; or use GPUs that NVLink",
+        "WARPBELL_HEAP=host",
+    ] {
+        assert!(e.contains(words), "no `{words}` in {e}");
+    }
+    assert!(e.contains(&format!("{OVERRIDE_VARIABLE}=1")), "{e}");
+    // An older driver, the variable, and NVLink each exclude the cause.
+    assert_eq!(check(pcie, (13, 4), None), None);
+    assert_eq!(check(pcie, (13, 5), Some("1")), None);
+    assert_eq!(check(PeerLink { link_atomics: true, ..pcie }, (13, 5), None), None);
+    let e = denied("A of rank 0", "B of rank 1", None);
+    assert!(
+        e.starts_with("A of rank 0 cannot reach the memory of B of rank 1 (cuDeviceCanAccessPeer): use GPUs"),
+        "{e}"
+    );
+    assert!(!e.contains(OVERRIDE_VARIABLE), "{e}");
 }
 
 #[test]
