@@ -53,7 +53,7 @@ pub(super) fn check(sysfs: &Sysfs, machine: &Machine, facts: &GpuFacts, all: &mu
         doorbell(machine, true, &mut c);
         remap(machine, gpu.bdf, true, &mut c);
         super::shares::check(sysfs, facts, gpu, &mut c);
-        super::network::peers(facts, gpu, &mut c);
+        super::network::peers(sysfs, machine, facts, gpu, &mut c);
     }
     for f in on_pci.iter().filter(|f| facts.shown().iter().all(|g| g.bdf != Some(f.bdf))) {
         let mut c = Checks::of(Area::Gpu, f.bdf.to_string(), all);

@@ -1,7 +1,7 @@
 //! Gathers the facts about GPUs that the CUDA driver and NVML report.
 
 use super::paths::Tried;
-use crate::cuda::{DeviceInfo, WritesOrdering};
+use crate::cuda::{DeviceInfo, OVERRIDE_VARIABLE, PeerLink, WritesOrdering, peer_link};
 use crate::engine::Engine;
 use crate::memory::Place;
 use crate::memory::mapping::{DriverDmaBuf, Linux, MappingBackend, Outcome, SCRATCH_BYTES, Syscalls, survey};
@@ -127,7 +127,14 @@ impl Gpu {
     }
 }
 
-/// Access of one GPU's kernels to another GPU's memory, as NVML reports it. Facts that NVML does not report are `None`.
+/// Reason for which NVML's status leaves no other: the GPU itself has no peer access.
+const NO_PEER_ACCESS: &str = "the GPU does not support it";
+/// Reason for which NVML's status leaves no other: peer access is switched off.
+const SWITCHED_OFF: &str = "a driver parameter switches it off";
+/// Reason of a pair whose only obstacle is CUDA's answer.
+const DENIED: &str = "CUDA denies it (cuDeviceCanAccessPeer)";
+
+/// Access of one GPU's kernels to another GPU's memory, as NVML and CUDA report it. Facts that neither reports are `None`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GpuPeer {
     /// GPU that runs the kernels.
@@ -141,6 +148,30 @@ pub struct GpuPeer {
     pub atomics: Option<bool>,
     /// True for a connection over NVLink, false for PCIe.
     pub nvlink: Option<bool>,
+    /// CUDA's own answer: true if it gives kernels access.
+    pub cuda: Option<bool>,
+}
+
+impl GpuPeer {
+    /// Adds CUDA's answer, which decides: NVML's status may lack the reason for which CUDA denies access.
+    fn with_cuda(mut self, link: PeerLink) -> Self {
+        self.cuda = Some(link.access);
+        self.atomics = self.atomics.or(Some(link.native_atomics));
+        self.nvlink = self.nvlink.or(Some(link.link_atomics));
+        self.access = match (self.access, link.access) {
+            (Some(Err(reason)), _) => Some(Err(reason)),
+            (_, true) => Some(Ok(())),
+            (_, false) => Some(Err(DENIED.to_owned())),
+        };
+        self
+    }
+
+    /// Returns true if CUDA denies access over PCIe alone, for a reason that may lie in the path.
+    pub(super) fn is_denied_over_pcie(&self) -> bool {
+        let is_of_gpu = |reason: &String| [NO_PEER_ACCESS, SWITCHED_OFF].contains(&reason.as_str());
+        let of_gpu = matches!(&self.access, Some(Err(reason)) if is_of_gpu(reason));
+        self.cuda == Some(false) && self.nvlink != Some(true) && !of_gpu
+    }
 }
 
 /// Serialises as `yes`, the reason, or null.
@@ -161,8 +192,10 @@ pub struct GpuFacts {
     pub(super) image_archs: Vec<u32>,
     /// Results of trying the mapping backends with memory of the first GPU; empty if they were not tried.
     pub(super) tried: Vec<Tried>,
-    /// Access between every pair of GPUs, as far as NVML reports it.
+    /// Access between every pair of GPUs, as far as NVML and CUDA report it.
     pub(super) peers: Vec<GpuPeer>,
+    /// Value of the environment variable that overrides CUDA's check of the path between GPUs.
+    pub(super) path_check_variable: Option<String>,
     /// Pipe directory of the MPS control daemon: `CUDA_MPS_PIPE_DIRECTORY`, or `/tmp/nvidia-mps`.
     pub(super) mps_directory: String,
 }
@@ -191,15 +224,31 @@ impl GpuFacts {
             Err(e) => Err(told(&e)),
         };
         let mps_directory = std::env::var("CUDA_MPS_PIPE_DIRECTORY").unwrap_or_else(|_| MPS_DIRECTORY.to_owned());
-        let mut this = Self { gpus, image_archs, tried, peers: Vec::new(), mps_directory };
+        let path_check_variable = std::env::var(OVERRIDE_VARIABLE).ok();
+        let mut this = Self { gpus, image_archs, tried, peers: Vec::new(), path_check_variable, mps_directory };
         this.ask_nvml();
+        this.add_links(|gpu, peer| peer_link(gpu, peer).ok());
         this
     }
 
     /// Returns facts without a GPU, for a fixture: no driver is queried. `reason` tells why there is no GPU.
     pub fn none(reason: impl Into<String>) -> Self {
         let (image_archs, tried, peers) = (Vec::new(), Vec::new(), Vec::new());
-        Self { gpus: Err(reason.into()), image_archs, tried, peers, mps_directory: MPS_DIRECTORY.to_owned() }
+        let mps_directory = MPS_DIRECTORY.to_owned();
+        Self { gpus: Err(reason.into()), image_archs, tried, peers, path_check_variable: None, mps_directory }
+    }
+
+    /// Adds CUDA's answer for every pair of GPUs, also for pairs that NVML does not report.
+    fn add_links(&mut self, link: impl Fn(usize, usize) -> Option<PeerLink>) {
+        let ordinals: Vec<usize> = self.shown().iter().map(|g| g.ordinal).collect();
+        for (gpu, peer) in ordinals.iter().flat_map(|a| ordinals.iter().map(move |b| (*a, *b))).filter(|(a, b)| a != b)
+        {
+            let Some(link) = link(gpu, peer) else { continue };
+            let at = self.peers.iter().position(|p| (p.gpu, p.peer) == (gpu, peer));
+            let known = at.map(|at| self.peers.remove(at));
+            let known = known.unwrap_or(GpuPeer { gpu, peer, access: None, atomics: None, nvlink: None, cuda: None });
+            self.peers.push(known.with_cuda(link));
+        }
     }
 
     /// Returns the GPUs that the driver shows.
@@ -273,7 +322,7 @@ fn nvml_peers(nvml: &nvml_wrapper::Nvml, gpus: &[Gpu]) -> Vec<GpuPeer> {
                 _ => None,
             };
             let (atomics, nvlink) = (is(Index::Atomics), is(Index::NvLink));
-            all.push(GpuPeer { gpu: *gpu, peer: *peer, access, atomics, nvlink });
+            all.push(GpuPeer { gpu: *gpu, peer: *peer, access, atomics, nvlink, cuda: None });
         }
     }
     all
@@ -285,9 +334,9 @@ fn failure(status: nvml_wrapper::enum_wrappers::device::P2pStatus) -> &'static s
     use nvml_wrapper::enum_wrappers::device::P2pStatus;
     match status {
         P2pStatus::ChipsetNotSupported => "the chipset does not support it",
-        P2pStatus::GpuNotSupported => "the GPU does not support it",
+        P2pStatus::GpuNotSupported => NO_PEER_ACCESS,
         P2pStatus::IohTopologyNotSupported => "the path through the processor does not support it",
-        P2pStatus::DisabledByRegkey => "a driver parameter switches it off",
+        P2pStatus::DisabledByRegkey => SWITCHED_OFF,
         _ => "the driver does not support it",
     }
 }
@@ -328,6 +377,48 @@ mod tests {
             assert_eq!(runs_on(&archs, generation), serves, "sm_{generation}");
         }
         assert!(!runs_on(&[], 90));
+    }
+
+    /// Returns a pair as NVML reports it, and CUDA's answer for a link over PCIe.
+    fn pair(access: Option<Result<(), String>>, nvlink: Option<bool>, cuda: bool) -> GpuPeer {
+        let link = PeerLink { access: cuda, native_atomics: false, performance_rank: 0, link_atomics: false };
+        GpuPeer { gpu: 0, peer: 1, access, atomics: None, nvlink, cuda: None }.with_cuda(link)
+    }
+
+    #[test]
+    fn cudas_answer_decides_and_nvmls_reason_stays() {
+        let reason = |p: &GpuPeer| p.access.clone().unwrap();
+        let is_path = GpuPeer::is_denied_over_pcie;
+        let p = pair(Some(Ok(())), Some(false), false);
+        assert_eq!((reason(&p), is_path(&p)), (Err(DENIED.to_owned()), true));
+        let p = pair(None, None, false);
+        assert_eq!((reason(&p), is_path(&p), p.nvlink), (Err(DENIED.to_owned()), true, Some(false)));
+        let p = pair(None, None, true);
+        assert_eq!((reason(&p), is_path(&p), p.atomics), (Ok(()), false, Some(false)));
+        let p = pair(Some(Ok(())), Some(true), false);
+        assert_eq!((reason(&p), is_path(&p)), (Err(DENIED.to_owned()), false), "NVLink");
+        let chipset = "the chipset does not support it".to_owned();
+        let p = pair(Some(Err(chipset.clone())), Some(false), false);
+        assert_eq!((reason(&p), is_path(&p)), (Err(chipset), true));
+        for own in [NO_PEER_ACCESS, SWITCHED_OFF] {
+            let p = pair(Some(Err(own.to_owned())), Some(false), false);
+            assert_eq!((reason(&p), is_path(&p)), (Err(own.to_owned()), false));
+        }
+    }
+
+    #[test]
+    fn every_pair_gets_cudas_answer_once() {
+        use crate::doctor::tests::shapes::{facts, h200};
+        let mut facts = facts(vec![h200(0, "0000:03:00.0"), h200(1, "0000:83:00.0"), h200(2, "0000:84:00.0")]);
+        let known =
+            GpuPeer { gpu: 0, peer: 1, access: Some(Ok(())), atomics: Some(true), nvlink: Some(true), cuda: None };
+        facts.peers.push(known.clone());
+        let link = PeerLink { access: true, native_atomics: false, performance_rank: 0, link_atomics: false };
+        // The driver fails to report one pair.
+        facts.add_links(|gpu, peer| ((gpu, peer) != (2, 1)).then_some(link));
+        assert_eq!(facts.peers.len(), 5);
+        assert_eq!(facts.peer(0, 1), Some(&GpuPeer { cuda: Some(true), ..known }));
+        assert!(facts.peer(1, 0).unwrap().access == Some(Ok(())) && facts.peer(2, 1).is_none());
     }
 
     #[test]

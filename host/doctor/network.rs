@@ -1,10 +1,11 @@
 //! Paths between PEs: GPUs that access each other's memory, shared memory, and the RDMA devices of the machine.
 
 use super::check::{Area, Check, Checks, Status};
-use super::gpu_facts::{Gpu, GpuFacts};
+use super::gpu_facts::{Gpu, GpuFacts, GpuPeer, Virtualization};
 use super::machine::Machine;
 use super::process::Access;
-use crate::pci::Sysfs;
+use crate::cuda::{PathCheck, is_checked};
+use crate::pci::{Bdf, Sysfs};
 use crate::rdma::RdmaDevice;
 use serde::Serialize;
 
@@ -205,7 +206,7 @@ impl NetworkPath {
 }
 
 /// Checks the access of a GPU's kernels to the memory of every other GPU. Adds no check if there is a single GPU.
-pub(super) fn peers(facts: &GpuFacts, gpu: &Gpu, c: &mut Checks<'_>) {
+pub(super) fn peers(sysfs: &Sysfs, machine: &Machine, facts: &GpuFacts, gpu: &Gpu, c: &mut Checks<'_>) {
     let others: Vec<&Gpu> = facts.shown().iter().filter(|g| g.ordinal != gpu.ordinal).collect();
     if others.is_empty() {
         return;
@@ -223,9 +224,9 @@ pub(super) fn peers(facts: &GpuFacts, gpu: &Gpu, c: &mut Checks<'_>) {
                     (Status::Ok, format!("loads, stores{atomics}{by}"))
                 }
                 Some(Err(reason)) => (Status::Warn, format!("out of reach: {reason}")),
-                None => (Status::Skip, "unknown: NVML does not report it".to_owned()),
+                None => (Status::Skip, "unknown: neither NVML nor CUDA reports it".to_owned()),
             },
-            None => (Status::Skip, "unknown: NVML does not report it".to_owned()),
+            None => (Status::Skip, "unknown: neither NVML nor CUDA reports it".to_owned()),
         }
     };
     let mut groups: Vec<(Status, String, Vec<String>)> = Vec::new();
@@ -240,8 +241,23 @@ pub(super) fn peers(facts: &GpuFacts, gpu: &Gpu, c: &mut Checks<'_>) {
         return c.skip("peers", words.clone());
     }
     let text: Vec<_> = groups.iter().map(|(_, words, all)| format!("gpu {}: {words}", all.join(" "))).collect();
-    match groups.iter().any(|(status, ..)| *status == Status::Warn) {
-        true => c.warn("peers", text.join("; "), None),
-        false => c.ok("peers", text.join("; ")),
+    if groups.iter().all(|(status, ..)| *status != Status::Warn) {
+        return c.ok("peers", text.join("; "));
     }
+    match path_check(sysfs, machine, facts, gpu) {
+        Some(path) => c.warn("peers", format!("{}; {}", text.join("; "), path.cause()), path.remedy()),
+        None => c.warn("peers", text.join("; "), None),
+    }
+}
+
+/// Returns the properties of the paths to the GPUs that CUDA denies over PCIe; `None` if there are none, or if CUDA does not
+/// check the paths. A share of a GPU has no peer access over PCIe whatever the path.
+fn path_check(sysfs: &Sysfs, machine: &Machine, facts: &GpuFacts, gpu: &Gpu) -> Option<PathCheck> {
+    let is_share = |g: &Gpu| g.mig == Some(true) || g.virtualization == Some(Virtualization::Vgpu);
+    let is_denied = |g: &&Gpu| {
+        !is_share(gpu) && !is_share(g) && facts.peer(gpu.ordinal, g.ordinal).is_some_and(GpuPeer::is_denied_over_pcie)
+    };
+    let denied: Vec<Option<Bdf>> = facts.shown().iter().filter(is_denied).map(|g| g.bdf).collect();
+    let is_checked = !denied.is_empty() && is_checked(gpu.cuda_version, facts.path_check_variable.as_deref());
+    is_checked.then(|| PathCheck::read(sysfs, &machine.topology, gpu.bdf, &denied))
 }

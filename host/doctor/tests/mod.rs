@@ -2,8 +2,9 @@
 
 mod containers;
 mod nics;
+mod pcie;
 mod rdma_machines;
-mod shapes;
+pub(super) mod shapes;
 mod shares;
 mod text;
 
@@ -554,6 +555,6 @@ fn json_keys_are_stable() {
     let json = serde_json::to_value(look(&rdma_machines::big_server())).unwrap();
     assert_eq!(
         json["gpu_peers"][0],
-        serde_json::json!({"gpu": 0, "peer": 1, "access": "yes", "atomics": true, "nvlink": true})
+        serde_json::json!({"gpu": 0, "peer": 1, "access": "yes", "atomics": true, "nvlink": true, "cuda": true})
     );
 }

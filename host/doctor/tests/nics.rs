@@ -297,13 +297,14 @@ fn gpus_that_do_not_reach_each_other_are_said() {
         access: Some(Err("the chipset does not support it".into())),
         atomics: Some(false),
         nvlink: Some(false),
+        cuda: Some(false),
     };
     facts.peers = vec![apart(0, 1), apart(1, 0)];
     let r = look(&(tree, facts));
     expect(&r, (GPU, "0", "peers"), Warn, "gpu 1: out of reach: the chipset does not support it", None);
     assert_eq!((r.network.peer_pairs.apart, r.network.peer_pairs.reach), (1, 0));
     assert!(r.to_string().contains("peer 2 GPUs that do not reach each other"));
-    // A fact that NVML does not report stays unknown.
+    // A fact that nothing reports stays unknown.
     let r = look(&server());
     expect(&r, (GPU, "0", "peers"), Skip, "unknown", None);
     assert_eq!(r.network.peer_pairs.unknown, 1);

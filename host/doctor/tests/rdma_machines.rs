@@ -79,7 +79,14 @@ pub fn big_server() -> (Fixture, GpuFacts) {
 /// Returns the access of `n` GPUs that all reach each other over NVLink.
 pub fn all_peers(n: usize) -> Vec<GpuPeer> {
     let pairs = (0..n).flat_map(|gpu| (0..n).map(move |peer| (gpu, peer))).filter(|(a, b)| a != b);
-    let peer = |(gpu, peer)| GpuPeer { gpu, peer, access: Some(Ok(())), atomics: Some(true), nvlink: Some(true) };
+    let peer = |(gpu, peer)| GpuPeer {
+        gpu,
+        peer,
+        access: Some(Ok(())),
+        atomics: Some(true),
+        nvlink: Some(true),
+        cuda: Some(true),
+    };
     pairs.map(peer).collect()
 }
 
