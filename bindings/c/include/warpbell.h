@@ -3009,7 +3009,8 @@ void wb_run_release(struct wb_run_t *run);
  * @return `WB_OK`, also for a load whose objects are all absent; `WB_ERR_ARGUMENT` if the transfer has no such group, or the stream
  *   belongs to another engine; `WB_ERR_STATE` if the transfer is finished, or another thread finishes it; `WB_ERR_UNSUPPORTED` if the
  *   stream is being captured.
- * @note `wb_segment_transfer_finish` says whether the bytes are what was stored.
+ * @note `wb_segment_transfer_finish` says whether the bytes are what was stored. As with other work, the last release of a stream before
+ *   the wait is over stops the kernels of the engine.
  */
 wb_code wb_segment_transfer_wait_group(const struct wb_segment_transfer_t *transfer, const struct wb_stream_t *stream, uint32_t group);
 

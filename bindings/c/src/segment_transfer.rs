@@ -107,7 +107,8 @@ fn wrong_state(why: &str) -> Error {
 /// @return `WB_OK`, also for a load whose objects are all absent; `WB_ERR_ARGUMENT` if the transfer has no such group, or the stream
 ///   belongs to another engine; `WB_ERR_STATE` if the transfer is finished, or another thread finishes it; `WB_ERR_UNSUPPORTED` if the
 ///   stream is being captured.
-/// @note `wb_segment_transfer_finish` says whether the bytes are what was stored.
+/// @note `wb_segment_transfer_finish` says whether the bytes are what was stored. As with other work, the last release of a stream before
+///   the wait is over stops the kernels of the engine.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_segment_transfer_wait_group(
     transfer: In<wb_segment_transfer_t>,

@@ -91,6 +91,8 @@ impl SegmentTransfer {
     /// does not wait. [`Self::finish`] says whether the data is what was stored. A transfer of no objects, as of a load that finds none,
     /// has no group to wait for: nothing is added to the stream.
     ///
+    /// As with other work, a stream that is dropped before the wait is over stops the kernels of the engine.
+    ///
     /// # Errors
     /// [`StorageError::Option`] if the transfer has no such group, or the stream is of another engine. [`StorageError::Engine`] if the
     /// stream is being captured, or the driver refuses the step.
