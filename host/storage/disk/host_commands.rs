@@ -47,9 +47,16 @@ impl Disk {
             return told(outcome);
         }
         if !self.engine.is_idle() {
-            let reason = "running kernels use all queue pairs of its controller; finish the run first, or use one queue pair fewer";
+            let other = match self.queues {
+                1 => "or use a device with two or more of them",
+                _ => "or use one queue pair fewer",
+            };
+            let reason = format!(
+                "running kernels use all queue pairs of its controller ({}); finish the run first, {other}",
+                self.queues
+            );
             let (what, device) = ("host access".to_owned(), self.name().to_owned());
-            return Err(StorageError::NoPath { what, device, reason: reason.to_owned(), remedies: Vec::new() });
+            return Err(StorageError::NoPath { what, device, reason, remedies: Vec::new() });
         }
         let mut set = self.sets[device].lock();
         let mut queue = HostQueue::on(&mut set, 0)?;

@@ -417,3 +417,24 @@ proptest! {
         prop_assert!(to.get_slice::<u8>(0, total as usize).unwrap() == data);
     }
 }
+
+#[test]
+fn a_host_that_finds_no_queue_pair_is_told_what_helps() {
+    let engine = testing::engine(0);
+    for (spec, queues, other) in
+        [("soft:mem:1M,queues=1", 1, "two or more"), ("soft:mem:1M,queues=2", 2, "one queue pair fewer")]
+    {
+        let v = Volume::on(&engine, [Drive::open(spec).unwrap()]).queues(queues).build().unwrap();
+        let queue = SegmentQueue::on(&engine.stream().unwrap(), &v).build().unwrap();
+        let mut list = SegmentList::new();
+        let m = memory(&engine, 4096);
+        list.object(&[Extent::new(0, 8)], 4096).unwrap();
+        list.segment(&m, 0, 4096, 0).unwrap();
+        // The engine is busy until the stream was waited for.
+        let loading = queue.load(list).unwrap();
+        let text = v.read_blocks(0, &mut [0; 512]).unwrap_err().to_string();
+        assert!(text.contains(&format!("({queues})")) && text.contains(other), "{text}");
+        loading.finish(SOON).unwrap();
+        v.read_blocks(0, &mut [0; 512]).unwrap();
+    }
+}
