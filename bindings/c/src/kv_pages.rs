@@ -160,12 +160,6 @@ pub unsafe extern "C" fn wb_kv_load(
         let mut is_idle = true;
         let load = kv.store.load(queue, &keys, |list, i, object| {
             is_idle = false;
-            if object.bytes != pages.bytes {
-                return Err(StorageError::Option(format!(
-                    "the object of key {i}, {}, has {} bytes, and its pages have {}; load it into pages like those that it was stored from",
-                    keys[i], object.bytes, pages.bytes
-                )));
-            }
             // SAFETY: the program promises it, as the note says.
             unsafe { pages.add(list, i, &object.extents) }
         });

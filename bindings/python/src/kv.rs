@@ -12,7 +12,7 @@ use crate::segments::SegmentQueue;
 use crate::volume::Volume;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyList};
-use warpbell::storage::{ElementType, KvError, KvKey, KvOptions, StorageError};
+use warpbell::storage::{ElementType, KvError, KvKey, KvOptions};
 
 /// Objects under keys on a volume, such as parts of the KV cache of a language model. New objects take the place of those that were not
 /// used for longest. ``KvStore.create`` and ``KvStore.open`` make it.
@@ -202,17 +202,7 @@ impl KvStore {
         let pending = call::begin(py, shared, || {
             queue.begin_behind(behind.as_ref())?;
             let mut lister = pages.lister();
-            let bytes = pages.object_bytes();
-            let load = self.store.load(queue.get(), &keys, |list, i, object| {
-                if object.bytes != bytes {
-                    return Err(StorageError::Option(format!(
-                        "the object of key {i}, {}, has {} bytes, and its pages have {bytes}; load it into pages like those that it was \
-                         stored from",
-                        keys[i], object.bytes
-                    )));
-                }
-                lister.add(list, i, &object.extents)
-            })?;
+            let load = self.store.load(queue.get(), &keys, |list, i, object| lister.add(list, i, &object.extents))?;
             Ok(Pending::new(Moving::Load(load), pages.groups(), queue, shared))
         })?;
         Ok(KvTransfer { pending })

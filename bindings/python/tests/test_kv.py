@@ -253,7 +253,7 @@ REFUSED = {
     "too few groups": (lambda o: dict(groups=[0]), warpbell.InvalidError, "1 groups for 4 tensors"),
     "too large a group": (lambda o: dict(groups=[0, 0, 0, 1 << 16]), warpbell.InvalidError, "65536 groups"),
     "a negative group": (lambda o: dict(groups=[0, 0, 0, -1]), OverflowError, "groups"),
-    "objects of another size": (lambda o: dict(tensors=o.other[:3]), warpbell.InvalidError, "key 0, .* has 768 bytes, and its pages have 576"),
+    "objects of another size": (lambda o: dict(tensors=o.other[:3]), warpbell.InvalidError, "key 0, .* has 768 bytes, and its memory 576"),
 }
 
 

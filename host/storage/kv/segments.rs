@@ -73,7 +73,7 @@ impl KvStore {
             let Some(object) = object else { continue };
             list(&mut segments, i, object)?;
             added += 1;
-            self.check_listed(&segments, added, object.bytes)?;
+            self.check_listed(&segments, added, (i, &keys[i], object.bytes))?;
         }
         let transfer = self.launch(queue, true, segments)?;
         let under_way = UnderWay::new(transfer, queue);
@@ -94,9 +94,9 @@ impl KvStore {
         self.check_queue(queue)?;
         let reservation = self.reserve(objects)?;
         let mut segments = SegmentList::new();
-        for (i, (extents, (_, bytes))) in reservation.extents().iter().zip(objects).enumerate() {
+        for (i, (extents, (key, bytes))) in reservation.extents().iter().zip(objects).enumerate() {
             list(&mut segments, i, extents)?;
-            self.check_listed(&segments, i + 1, *bytes)?;
+            self.check_listed(&segments, i + 1, (i, key, *bytes))?;
         }
         let transfer = self.launch(queue, false, segments)?;
         let bytes = objects.iter().map(|(_, bytes)| *bytes).collect();
@@ -124,18 +124,22 @@ impl KvStore {
         )))
     }
 
-    /// Checks that the last object of a list is the one that was to be added.
-    fn check_listed(&self, list: &SegmentList, objects: usize, bytes: u64) -> Result<(), StorageError> {
-        match list.last_bytes() {
-            Some(last) if list.len() == objects && last == bytes => Ok(()),
-            last => Err(StorageError::Option(format!(
-                "KV store `{}`: the list has {} objects, the last one of {} bytes, where object {objects} of {bytes} bytes was to be \
-                 added; add each object once, with its size",
-                self.name(),
-                list.len(),
-                last.unwrap_or(0)
-            ))),
-        }
+    /// Checks that the last object of a list, which has so many then, is that of a key: its place among the keys, and its bytes.
+    fn check_listed(
+        &self,
+        list: &SegmentList,
+        objects: usize,
+        (place, key, bytes): (usize, &KvKey, u64),
+    ) -> Result<(), StorageError> {
+        let wrong = match list.last_bytes() {
+            Some(last) if list.len() == objects && last == bytes => return Ok(()),
+            Some(last) if list.len() == objects => format!(
+                "has {bytes} bytes, and its memory {last}; give memory of its size, like that which it was stored from"
+            ),
+            _ => format!("was to be object {objects} of a list that has {}; add each object once", list.len()),
+        };
+        let name = self.name();
+        Err(StorageError::Option(format!("KV store `{name}`: the object of key {place}, {key}, {wrong}")))
     }
 }
 

@@ -379,7 +379,7 @@ static void transferred(wb_engine_t* engine, size_t each) {
   uint8_t key[KEY];
   keys_of(&odd, 1, key);
   write_one(store, odd, bytes - 16);
-  FAILS(WB_ERR_ARGUMENT, "bytes, and its pages have", wb_kv_load(store, queue, key, KEY, 1, named(&p, other, 1), &transfer));
+  FAILS(WB_ERR_ARGUMENT, "bytes, and its memory", wb_kv_load(store, queue, key, KEY, 1, named(&p, other, 1), &transfer));
   CHECK(stats_of(store).pinned == 0);
   write_one(store, odd, bytes);
   OK(wb_kv_load(store, queue, key, KEY, 1, named(&p, other, 1), &transfer));

@@ -187,15 +187,15 @@ fn lists_that_are_not_those_of_the_objects_are_refused() {
     let p = Paged::new(&["soft:mem:1M"], 100);
     p.store(&[1]).unwrap();
     let none = p.store.load(&p.queue, &[key(1)], |_, _, _| Ok(())).unwrap_err().to_string();
-    assert!(none.contains("has 0 objects"), "{none}");
+    assert!(none.contains("to be object 1 of a list that has 0"), "{none}");
     let objects = [(key(2), OBJECT as u64 + 16)];
     let other = p.store.store(&p.queue, &objects, |list, _, extents| p.add(list, extents, 1)).unwrap_err().to_string();
-    assert!(other.contains("of 9216 bytes, where object 1 of 9232 bytes"), "{other}");
+    assert!(other.contains("has 9232 bytes, and its memory 9216"), "{other}");
     let twice = p.store.load(&p.queue, &[key(1)], |list, _, object| {
         p.add(list, &object.extents, 1)?;
         p.add(list, &object.extents, 2)
     });
-    assert!(twice.unwrap_err().to_string().contains("has 2 objects"));
+    assert!(twice.unwrap_err().to_string().contains("a list that has 2"));
     let foreign = volume(&["soft:mem:1M"]);
     let queue = SegmentQueue::on(&foreign.engine().stream().unwrap(), &foreign).build().unwrap();
     let e = p.store.load(&queue, &[key(1)], |list, _, object| p.add(list, &object.extents, 1)).unwrap_err();
