@@ -151,6 +151,9 @@ typedef struct wb_gate_words {
 } wb_gate_words;
 
 // Parameters of a test.
+// Shared memory of a block whose messages go through it.
+#define WB_SHMEM_SHARED_BYTES 49024
+
 typedef struct wb_shmem_test {
   WB_POINTER(void) source;           // symmetric: source of puts and gets
   WB_POINTER(void) target;           // symmetric: destination of puts and gets

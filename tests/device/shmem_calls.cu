@@ -325,16 +325,71 @@ WB_FN uint32_t told(uint32_t from, uint32_t turn, size_t i) {
 }
 
 // Ways to tell the next PE of data.
-enum way : uint32_t { w_signal_set, w_signal_add, w_nbi_add, w_fence_p, w_fence_add, w_quiet_set, w_get, ways };
+enum way : uint32_t {
+  w_signal_set,
+  w_signal_add,
+  w_nbi_add,
+  w_fence_p,
+  w_fence_add,
+  w_quiet_set,
+  w_p_signal_adjacent,
+  w_p_signal_apart,
+  w_through_buffer,
+  w_buffer_signal,
+  w_from_shared,
+  w_get,
+  w_get_through_buffer,
+  ways
+};
 
-template <class S>
-WB_FN void tell(S s, const world_ref& w, uint32_t how, uint32_t* to, uint32_t* from, size_t n, uint64_t* flag, uint64_t turn, uint32_t pe) {
+// Shared memory of the calling scope: for a bulk buffer, and for data to send. The CPU engine has none.
+struct shared_memory {
+  uint8_t* data = nullptr;
+
+  static constexpr uint32_t bytes = 8192, sent = 16384;
+
+  WB_FN shared_memory() {
+#if WB_GPU
+    alignas(128) __shared__ uint8_t all[bytes + sent];
+    data = all;
+#endif
+  }
+};
+
+// Copies by the engine whatever it can move: the library's calls take it for long messages only.
+template <class S> WB_FN bool by_engine(S s, bulk_buffer& through, const uint32_t* here, const uint32_t* there, size_t n, bool put) {
+  const uint64_t mine = reinterpret_cast<uint64_t>(here), other = reinterpret_cast<uint64_t>(there);
+  if (there == nullptr || !through.can_copy(mine, other, n * sizeof(*here))) return false;
+  through.copy(s, put ? other : mine, put ? mine : other, n * sizeof(*here));
+  return true;
+}
+
+// Returns the word that a p_signal carries in a turn.
+WB_FN uint64_t carried(uint32_t from, uint64_t turn) { return (uint64_t{from} << 32 | turn) * 0x9e3779b97f4a7c15ull; }
+
+template <class S> WB_FN void tell(S s, const world_ref& w, uint32_t how, uint32_t* to, uint32_t* from, size_t n, uint64_t* flag,
+                                   uint64_t turn, uint32_t pe, bulk_buffer& through, uint8_t* shared) {
   switch (how) {
     case w_signal_set: return w.put_signal(s, to, from, n, flag, turn, signal::set, pe);
     case w_signal_add: return w.put_signal(s, to, from, n, flag, 1, signal::add, pe);
     case w_nbi_add: return w.put_signal_nbi(s, to, from, n, flag, 1, signal::add, pe);
     case w_fence_p: w.put_nbi(s, to, from, n, pe); break;
     case w_fence_add: w.iput(s, to, from, 1, 1, n, pe); break;
+    case w_buffer_signal: return w.put_signal(s, to, from, n, flag, turn, signal::set, pe, through);
+    case w_through_buffer:
+      if (!by_engine(s, through, from, w.ptr(to, pe), n, true)) w.put(s, to, from, n, pe, through);
+      break;
+    case w_from_shared:
+      if (shared && n * sizeof(*from) <= shared_memory::sent) {
+        uint32_t* copy = reinterpret_cast<uint32_t*>(shared + shared_memory::bytes);
+        for (size_t i = S::rank(); i < n; i += S::count()) copy[i] = from[i];
+        S::sync();
+        from = copy;
+      }
+      w.put(s, to, from, n, pe);
+      break;
+    case w_p_signal_adjacent:
+    case w_p_signal_apart:
     case w_quiet_set: w.put(s, to, from, n, pe); break;
     default: break;  // the receiver gets it
   }
@@ -345,7 +400,9 @@ WB_FN void tell(S s, const world_ref& w, uint32_t how, uint32_t* to, uint32_t* f
   } else {
     w.fence();
   }
-  if (how == w_fence_p) {
+  if (how == w_p_signal_adjacent || how == w_p_signal_apart) {
+    w.p_signal(flag + (how == w_p_signal_adjacent ? 1 : 2), carried(w.my_pe(), turn), flag, turn, signal::set, pe);
+  } else if (how == w_fence_p) {
     w.p(flag, turn, pe);
   } else if (how == w_fence_add) {
     w.atomic_fetch_add(flag, 1, pe);
@@ -356,25 +413,33 @@ WB_FN void tell(S s, const world_ref& w, uint32_t how, uint32_t* to, uint32_t* f
 
 // Sends message after message to the next PE, each way in turn. The receiver checks every word and reports that before the next
 // message comes. `box` has 2 * n words: received data, then data to send. `flags` has 32 words: word 0 tells that data has arrived,
-// word 16 that it has been read.
+// words 1 and 2 are what a p_signal carries, word 16 tells that the data has been read.
 template <class S> WB_FN uint64_t messages(S s, const world_ref& w, uint32_t* box, uint64_t* flags, size_t n, uint32_t turns) {
   const uint32_t me = w.my_pe(), all = w.n_pes(), next = (me + 1) % all, before = (me + all - 1) % all;
   uint32_t *in = box, *out = box + n;
+  const shared_memory shared;
+  bulk_buffer through(s, shared.data, shared_memory::bytes);
   uint64_t wrong = 0;
   for (uint32_t turn = 1; turn <= turns; ++turn) {
     const uint32_t how = turn % ways;
     for (size_t i = S::rank(); i < n; i += S::count()) out[i] = told(me, turn, i);
     S::sync();
-    tell(s, w, how, in, out, n, flags, turn, next);
+    tell(s, w, how, in, out, n, flags, turn, next, through, shared.data);
     if (!w.signal_wait_until(flags, cmp::ge, turn)) return ~uint64_t{0};
     S::sync();
     if (how == w_get) w.get(s, in, sym<uint32_t>{out}, n, before);
+    if (how == w_get_through_buffer && !by_engine(s, through, in, w.ptr(out, before), n, false)) w.get(s, in, out, n, before, through);
+    if (how == w_p_signal_adjacent || how == w_p_signal_apart) {
+      const uint64_t* word = flags + (how == w_p_signal_adjacent ? 1 : 2);
+      wrong += order::load<order::relaxed, order::world>(word) != carried(before, turn);
+    }
     for (size_t i = S::rank(); i < n; i += S::count()) wrong += in[i] != told(before, turn, i);
     S::sync();
     if (S::rank() == 0) w.atomic_inc(flags + 16, before);
     if (!w.wait_until(flags + 16, cmp::ge, turn)) return ~uint64_t{0};
     S::sync();
   }
+  through.release(s);
   return wrong;
 }
 

@@ -3,7 +3,7 @@
 use super::{DeviceArgs, EngineArgs, KvArgs, MeasureArgs, NvmeArgs, OutputFile, PageArgs, RowsArgs, WorldArgs};
 use crate::workloads::gather::{Choice, MOST_BATCHES};
 use crate::workloads::rdma;
-use crate::workloads::shmem::{AtomicOp, Datatype, Scope, Test};
+use crate::workloads::shmem::{AtomicOp, CopyPath, Datatype, Scope, Test};
 use clap::{Args, Subcommand, ValueEnum};
 use std::str::FromStr;
 use std::time::Duration;
@@ -236,8 +236,8 @@ pub enum GatherShape {
 
 #[derive(Args, Clone, Debug)]
 pub struct ShmemArgs {
-    /// put_bw, get_bw, put_latency, get_latency, p_rate, g_rate, atomic_rate, p_ping_pong, put_signal_ping_pong,
-    /// barrier, sync, broadcast, reduce, fcollect or alltoall; or all, with few sizes
+    /// put_bw, get_bw, put_latency, get_latency, p_rate, g_rate, atomic_rate, p_ping_pong, p_signal_ping_pong,
+    /// put_signal_ping_pong, barrier, sync, broadcast, reduce, fcollect or alltoall; or all, with few sizes
     pub test: ShmemTest,
     /// Smallest message
     #[arg(short = 'b', long, alias = "min_size", value_name = "SIZE")]
@@ -274,6 +274,10 @@ pub struct ShmemArgs {
     /// of the heap that messages cycle through [default: every message goes to the same place]
     #[arg(long, value_name = "SIZE")]
     pub window: Option<Bytes>,
+    /// Bandwidth: loads, bulk (the multiprocessors' copy engines, through 48 KiB of shared memory), buffer (the library's
+    /// call with that memory, which chooses), or shared (puts from shared memory) [default: loads]
+    #[arg(long, value_name = "PATH")]
+    pub copy: Option<CopyPath>,
     /// Bandwidth and rates: every PE sends to the next one at the same time, instead of PE 0 to PE 1
     #[arg(long, visible_alias = "bidir")]
     pub bidirectional: bool,

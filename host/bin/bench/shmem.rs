@@ -67,6 +67,7 @@ fn settings(args: &ShmemArgs, lists: &Lists<Change<Setting>>) -> Result<Vec<Sett
             op: args.op,
             datatype: args.datatype,
             window_bytes: args.window.map(|b| b.0),
+            copy: args.copy,
             bidirectional: args.bidirectional,
             raw: args.raw,
             runs: args.measure.runs,

@@ -10,6 +10,7 @@ pub const NVME_BENCH_SIZES: u32 = 16;
 pub const NVME_BENCH_ZONES: u32 = 65536;
 pub const NVME_BENCH_TOTALS: u32 = 6;
 pub const NVME_BENCH_PACE_BITS: u32 = 8;
+pub const SHMEM_SHARED_BYTES: u32 = 49024;
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable, Default)]
 pub struct QueueServiced {

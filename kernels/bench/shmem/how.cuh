@@ -22,6 +22,9 @@ struct library {
                                                   uint64_t v, uint32_t pe) {
     w.put_signal(s, to, from, n, sig, v, signal::set, pe);
   }
+  static WB_FN void p_signal(const world_ref& w, uint64_t* to, uint64_t v, uint64_t* sig, uint64_t turn, uint32_t pe) {
+    w.p_signal(to, v, sig, turn, signal::set, pe);
+  }
   template <class T> static WB_FN void p(const world_ref& w, T* to, T v, uint32_t pe) { w.p(to, v, pe); }
   template <class T> static WB_FN T g(const world_ref& w, const T* from, uint32_t pe) { return w.g(from, pe); }
   static WB_FN void wait(const world_ref& w, uint64_t* word, uint64_t v) { w.wait_until(word, cmp::ge, v); }
@@ -42,6 +45,46 @@ struct library {
     if constexpr (Op == fetch_xor) return w.atomic_fetch_xor(at, v, pe);
     if constexpr (Op == fetch) return w.atomic_fetch(at, pe);
     return T{};
+  }
+};
+
+// Calls with a bulk buffer, which choose how to move the data.
+struct by_buffer {
+  bulk_buffer& through;
+
+  template <class S> WB_FN void put(S s, const world_ref& w, uint8_t* to, const uint8_t* from, uint64_t n, uint32_t pe) {
+    w.put(s, to, from, n, pe, through);
+  }
+  template <class S> WB_FN void get(S s, const world_ref& w, uint8_t* to, const uint8_t* from, uint64_t n, uint32_t pe) {
+    w.get(s, to, from, n, pe, through);
+  }
+};
+
+// The copy engine for every message that it can move.
+struct by_engine {
+  bulk_buffer& through;
+
+  template <class S> WB_FN void put(S s, const world_ref& w, uint8_t* to, const uint8_t* from, uint64_t n, uint32_t pe) {
+    uint8_t* there = w.ptr(to, pe);
+    if (there != nullptr && through.can_copy(address(from), address(there), n)) return through.copy(s, address(there), address(from), n);
+    w.put(s, to, from, n, pe);
+  }
+  template <class S> WB_FN void get(S s, const world_ref& w, uint8_t* to, const uint8_t* from, uint64_t n, uint32_t pe) {
+    const uint8_t* there = w.ptr(from, pe);
+    if (there != nullptr && through.can_copy(address(to), address(there), n)) return through.copy(s, address(to), address(there), n);
+    w.get(s, to, from, n, pe);
+  }
+
+ private:
+  static WB_FN uint64_t address(const void* p) { return reinterpret_cast<uint64_t>(p); }
+};
+
+// Puts whose source is in shared memory.
+struct from_shared {
+  const uint8_t* source;
+
+  template <class S> WB_FN void put(S s, const world_ref& w, uint8_t* to, const uint8_t*, uint64_t n, uint32_t pe) {
+    w.put(s, to, source, n, pe);
   }
 };
 
@@ -84,6 +127,9 @@ struct by_hand {
       order::store<order::relaxed, order::world>(w.ptr(sig, pe), v);
     }
     S::sync();
+  }
+  static WB_FN void p_signal(const world_ref& w, uint64_t*, uint64_t v, uint64_t* sig, uint64_t turn, uint32_t pe) {
+    order::store_both<order::relaxed, order::world>(w.ptr(sig, pe), turn, v);
   }
   template <class T> static WB_FN void p(const world_ref& w, T* to, T v, uint32_t pe) {
     order::store<order::relaxed, order::world>(w.ptr(to, pe), v);

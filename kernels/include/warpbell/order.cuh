@@ -230,7 +230,8 @@ template <memory_order O, thread_scope S = device, class T> WB_FN T compare_exch
 /// @brief Orders this thread's accesses before and after, in order `O` on scope `S` (WB_ORDER_FENCES). One thread calls this.
 template <memory_order O, thread_scope S = device> WB_FN void fence() { detail::fence(detail::access<O, S>{}); }
 
-/// @brief Stores two adjacent words, aligned to 16 bytes, in one access: `release` on `device`. One thread calls this.
+/// @brief Stores two adjacent words, aligned to 16 bytes, in one access: `release` on `device`, or `relaxed` on `world`. One thread
+/// calls this.
 ///
 /// On a GPU a thread that sees one word sees the other. On the CPU engine a thread that acquires the first word sees the second.
 template <memory_order O, thread_scope S = device> WB_FN void store_both(uint64_t* p, uint64_t first, uint64_t second) {

@@ -3,7 +3,7 @@
 use super::kernel::{elapsed_ns, ns_per_tick};
 use super::row::{Figures, Percentiles, Row};
 use super::setting::{GUARD, Setting, Shape, Spans};
-use super::test::{Family, Test};
+use super::test::{CopyPath, Family, Test};
 use crate::workloads::error::{MeasureError, refuse};
 use crate::workloads::multiprocessors::{Compute, GpuCost};
 use crate::workloads::params::{BlockClock, GateWords, ShmemTest as Parameters};
@@ -134,7 +134,7 @@ impl<'a> ShmemBench<'a> {
         let gpu = gpu.map(|gpu| GpuCost { compute_left: self.compute_left, ..gpu });
         let raw = if self.setting.raw { Some(self.figures(&shape, true)?) } else { None };
         let operations = self.operations(&shape);
-        Ok(Row { test: self.setting.test, shape, operations, library, raw, sms, gpu })
+        Ok(Row { test: self.setting.test, shape, operations, library, raw, copy: self.setting.copy, sms, gpu })
     }
 
     /// Returns the number of operations in one timed part of one PE.
@@ -308,7 +308,7 @@ impl<'a> ShmemBench<'a> {
             Test::PutBw | Test::PutLatency | Test::PutSignalPingPong => {
                 if let Some(sender) = self.sender() {
                     filled = shape.written();
-                    self.count(target, 0, filled, source_of(sender))?;
+                    self.count_messages(filled, bytes, source_of(sender))?;
                 }
             }
             Test::PRate => {
@@ -355,12 +355,15 @@ impl<'a> ShmemBench<'a> {
                 self.launch(&format!("wb_shmem_bench_reduced_{datatype}"), args)?;
             }
             Test::Barrier => self.check_barrier(shape)?,
-            Test::PPingPong | Test::Sync => {}
+            Test::PPingPong | Test::PSignalPingPong | Test::Sync => {}
         }
         self.count(target, filled, guarded, before)?;
         let mut wrong: u64 = self.wrong.get(0)?;
         if test.family() == Family::PingPong && me < 2 {
             wrong += u64::from(self.flag.read(0, 1)? != [self.turn]);
+        }
+        if test == Test::PSignalPingPong && me < 2 {
+            wrong += sums.get::<u64>(0)?;
         }
         self.world.barrier_host()?;
         Ok(wrong)
@@ -398,6 +401,15 @@ impl<'a> ShmemBench<'a> {
 
     fn fill(&self, to: u64, bytes: u64, seed: u64) -> Result<(), MeasureError> {
         self.launch("wb_shmem_bench_fill", args!(to, bytes, seed))
+    }
+
+    /// Counts bytes of messages that differ from their source. From shared memory, all have the data of the first.
+    fn count_messages(&self, written: u64, bytes: u64, seed: u64) -> Result<(), MeasureError> {
+        let target = self.target.address();
+        if self.setting.copy != Some(CopyPath::Shared) {
+            return self.count(target, 0, written, seed);
+        }
+        (0..written / bytes.max(1)).try_for_each(|place| self.count(target + place * bytes, 0, bytes, seed))
     }
 
     /// Counts bytes from `first` to `last` that differ from the pattern.
@@ -442,12 +454,16 @@ fn spans(world: &World, setting: &Setting, sharing: usize) -> Result<Spans, Meas
 /// Returns the name of a test's kernel.
 fn kernel(setting: &Setting, bytes: u64, raw: bool) -> String {
     let (test, raw) = (setting.test, if raw { "_raw" } else { "" });
+    let copy = match setting.copy {
+        Some(copy) if raw.is_empty() && copy != CopyPath::Loads => format!("_{copy}"),
+        _ => String::new(),
+    };
     match test {
         Test::PRate | Test::GRate | Test::AtomicRate => format!("wb_shmem_{test}{raw}_{bytes}"),
-        Test::PPingPong => format!("wb_shmem_{test}{raw}"),
+        Test::PPingPong | Test::PSignalPingPong => format!("wb_shmem_{test}{raw}"),
         Test::Barrier | Test::Sync => format!("wb_shmem_bench_{test}_{}", setting.scope()),
         Test::Reduce => format!("wb_shmem_{test}_{}_{}", setting.reduced(), setting.scope()),
-        _ => format!("wb_shmem_{test}{raw}_{}", setting.scope()),
+        _ => format!("wb_shmem_{test}{raw}{copy}_{}", setting.scope()),
     }
 }
 

@@ -9,4 +9,4 @@ mod test;
 pub use measure::ShmemBench;
 pub use row::{Row, head};
 pub use setting::Setting;
-pub use test::{AtomicOp, Datatype, Scope, Test};
+pub use test::{AtomicOp, CopyPath, Datatype, Scope, Test};

@@ -1,7 +1,7 @@
 //! One row of the table.
 
 use super::setting::{Setting, Shape};
-use super::test::{Family, Test};
+use super::test::{CopyPath, Family, Test};
 use crate::workloads::multiprocessors::GpuCost;
 use crate::workloads::report::Spread;
 use serde::Serialize;
@@ -24,6 +24,9 @@ pub struct Row {
     /// Figures with plain loads and stores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub raw: Option<Figures>,
+    /// Path of the messages, if it is not that of the library's plain call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copy: Option<CopyPath>,
     /// Multiprocessors that the kernels were kept to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sms: Option<u32>,
@@ -110,10 +113,11 @@ pub fn head(setting: &Setting, shape: &Shape, pes: usize) -> String {
         _ => String::new(),
     };
     let window = setting.window_bytes.map_or_else(String::new, |bytes| format!("  window {}", Bytes(bytes)));
+    let copy = setting.copy.map_or_else(String::new, |copy| format!("  copy {copy}"));
     let raw = if setting.raw { "  raw: plain loads and stores" } else { "" };
     let width = operations_width(test);
     let mut text = format!(
-        "# {test}{op}{window}  scope {}  threads per CTA {}  {who}{raw}\n#{:>9} {:>4} {:>width$} {:>8} {:>6} {:>7}",
+        "# {test}{op}{window}{copy}  scope {}  threads per CTA {}  {who}{raw}\n#{:>9} {:>4} {:>width$} {:>8} {:>6} {:>7}",
         shape.scope, shape.threads, "size(B)", "CTAs", "ops", "time(us)", "GB/s", "Mops/s"
     );
     if test.is_sampled() {

@@ -1,8 +1,9 @@
 //! Parameters of a test, and the grid and numbers of operations that follow from them on an engine.
 
-use super::test::{AtomicOp, Datatype, Family, Scope, Test};
+use super::test::{AtomicOp, CopyPath, Datatype, Family, Scope, Test};
 use crate::workloads::error::{MeasureError, refuse};
 use crate::workloads::multiprocessors;
+use crate::workloads::params::SHMEM_SHARED_BYTES as SHARED_BYTES;
 use serde::Serialize;
 use warpbell::engine::abi::CHANNELS;
 use warpbell::engine::{Engine, Grid};
@@ -38,6 +39,9 @@ pub struct Setting {
     /// Bytes of each PE's heap that single elements are spread over, or that messages of a bandwidth test cycle
     /// through. For bandwidth, `None` sends every message to the same place.
     pub window_bytes: Option<u64>,
+    /// Path of the messages of a bandwidth test, if it is not that of the library's plain call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub copy: Option<CopyPath>,
     /// True if every PE puts to, or gets from, the next one; false if only PE 0 does.
     pub bidirectional: bool,
     /// True to measure plain loads and stores, too.
@@ -120,6 +124,8 @@ const COLLECTIVE_THREADS: u32 = 256;
 const COLLECTIVE_PART: u64 = 2 << 10;
 /// Maximum default number of blocks for a collective.
 const COLLECTIVE_BLOCKS: u64 = 64;
+/// Maximum number of places of messages that all have the same data: each is verified on its own.
+const MOST_SHARED_PLACES: u64 = 4096;
 /// Maximum number of sampled operations: each takes 32 bits of the sample buffer.
 const MOST_SAMPLED: u32 = 1 << 24;
 
@@ -182,6 +188,7 @@ impl Setting {
             op: AtomicOp::Inc,
             datatype: None,
             window_bytes: None,
+            copy: None,
             bidirectional: false,
             raw: false,
             runs: 3,
@@ -199,6 +206,9 @@ impl Setting {
         }
         if !test.has_window() {
             self.window_bytes = None;
+        }
+        if test.family() != Family::Bandwidth {
+            self.copy = None;
         }
         if !test.has_blocks() {
             self.blocks = None;
@@ -283,6 +293,12 @@ impl Setting {
         if !test.has_window() && self.window_bytes.is_some() {
             return refuse("--window", "it is for bandwidths and for the rates of single elements");
         }
+        if self.copy.is_some() && test.family() != Family::Bandwidth {
+            return refuse("--copy", "it is for put_bw and get_bw");
+        }
+        if self.copy == Some(CopyPath::Shared) && test != Test::PutBw {
+            return refuse("--copy shared", "shared memory is the source of puts; use bulk or buffer");
+        }
         if !test.has_blocks() && self.blocks.is_some_and(|n| n != 1) {
             return refuse("more than one block", "one operation is measured after the other");
         }
@@ -319,7 +335,7 @@ impl Setting {
             return self.datatype.map_or_else(|| vec![4, 8], |d| vec![d.bytes()]);
         }
         match self.test {
-            Test::PPingPong => return vec![8],
+            Test::PPingPong | Test::PSignalPingPong => return vec![8],
             Test::Barrier | Test::Sync => return vec![0],
             _ => {}
         }
@@ -433,7 +449,38 @@ impl Setting {
         } else if let Some(window) = self.window_bytes {
             shape.elements = (window / bytes.max(1)).max(1);
         }
+        self.check_shared_memory(&shape, width)?;
         Ok(shape)
+    }
+
+    /// Checks that the messages of `--copy shared` fit into the blocks' shared memory, and their places into what is
+    /// verified one by one.
+    fn check_shared_memory(&self, shape: &Shape, width: u32) -> Result<(), MeasureError> {
+        if self.copy != Some(CopyPath::Shared) {
+            return Ok(());
+        }
+        let scopes = match shape.scope {
+            Scope::Thread => shape.threads,
+            Scope::Warp => shape.threads / width,
+            Scope::Block => 1,
+        };
+        // The kernel rounds both to whole units.
+        let part = shape.bytes.div_ceil(u64::from(scopes) * u64::from(shape.blocks) * 16) * 16;
+        let share = u64::from(SHARED_BYTES / scopes.max(1) / 128 * 128);
+        if part > share {
+            return refuse!(
+                "--copy shared: the part of each {} is {part} bytes, and its share of the {SHARED_BYTES} bytes of shared memory is {share}; give smaller messages (-e), more blocks (-c) or another scope (-s)",
+                shape.scope
+            );
+        }
+        if shape.elements > MOST_SHARED_PLACES {
+            return refuse!(
+                "--copy shared: a window of {} messages of {} bytes, and at most {MOST_SHARED_PLACES} are verified; give a smaller --window",
+                shape.elements,
+                shape.bytes
+            );
+        }
+        Ok(())
     }
 }
 
@@ -478,6 +525,8 @@ mod tests {
             Setting { datatype: Some(Datatype::Uint64), ..new(Test::PutBw) },
             Setting { datatype: Some(Datatype::Float), ..new(Test::GRate) },
             Setting { blocks: Some(65), ..new(Test::Broadcast) },
+            Setting { copy: Some(CopyPath::Bulk), ..new(Test::PutLatency) },
+            Setting { copy: Some(CopyPath::Shared), ..new(Test::GetBw) },
             Setting { factor: 1, ..new(Test::PutBw) },
             Setting { iterations: Some(u32::MAX), ..new(Test::Barrier) },
         ] {
@@ -491,6 +540,7 @@ mod tests {
                 iterations: Some(u32::MAX),
                 blocks: Some(2),
                 window_bytes: Some(1),
+                copy: Some(CopyPath::Bulk),
                 bidirectional: true,
                 raw: true,
                 ..new(Test::PutBw)

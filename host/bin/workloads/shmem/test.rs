@@ -87,6 +87,8 @@ named! {
         AtomicRate = "atomic_rate",
         /// Sends one word there and back, by one thread that waits; the time is half of the round.
         PPingPong = "p_ping_pong",
+        /// Sends one word and its signal there and back, by one thread that waits; the time is half of the round.
+        PSignalPingPong = "p_signal_ping_pong",
         /// Sends a message with a signal there and back; the time is half of the round.
         PutSignalPingPong = "put_signal_ping_pong",
         /// Waits for all PEs and for the arrival of their earlier puts.
@@ -121,7 +123,7 @@ impl Test {
             Self::PutBw | Self::GetBw => Family::Bandwidth,
             Self::PutLatency | Self::GetLatency => Family::Latency,
             Self::PRate | Self::GRate | Self::AtomicRate => Family::Rate,
-            Self::PPingPong | Self::PutSignalPingPong => Family::PingPong,
+            Self::PPingPong | Self::PSignalPingPong | Self::PutSignalPingPong => Family::PingPong,
             Self::Barrier | Self::Sync => Family::Barrier,
             Self::Broadcast | Self::Reduce | Self::Fcollect | Self::Alltoall => Family::Collective,
         }
@@ -140,7 +142,7 @@ impl Test {
 
     /// Returns true if single threads, warps or blocks can make the call.
     pub fn has_scopes(self) -> bool {
-        self.family() != Family::Rate && self != Self::PPingPong
+        self.family() != Family::Rate && !matches!(self, Self::PPingPong | Self::PSignalPingPong)
     }
 
     /// Returns true if plain loads and stores can do the same work.
@@ -182,6 +184,20 @@ named! {
         Warp = "warp",
         /// The threads of a block make a call together.
         Block = "block",
+    }
+}
+
+named! {
+    /// Path of the messages of a bandwidth test between this PE's memory and the link.
+    CopyPath, "path" {
+        /// The library's call, which loads and stores.
+        Loads = "loads",
+        /// The copy engine of each multiprocessor, for every message that it can move.
+        Bulk = "bulk",
+        /// The library's call with shared memory, which chooses.
+        Buffer = "buffer",
+        /// Puts from shared memory: all messages have the same data.
+        Shared = "shared",
     }
 }
 

@@ -58,7 +58,7 @@ WB_ORDER_ADDS(WB_CPU_ADDS)
 WB_ORDER_FENCES(WB_CPU_FENCES)
 
 // A thread that acquires the first word sees the second. A thread that sees the second word may see the first one late.
-WB_FN void store_both(access<release, device> how, uint64_t* p, uint64_t first, uint64_t second) {
+template <class Access> WB_FN void store_both(Access how, uint64_t* p, uint64_t first, uint64_t second) {
   store(how, p + 1, second);
   store(how, p, first);
 }

@@ -92,10 +92,14 @@ WB_ORDER_ADDS(WB_PTX_ADDS)
 WB_ORDER_FENCES(WB_PTX_FENCES)
 
 // Needs PTX ISA 8.3, for .b128.
-WB_FN void store_both(access<release, device>, uint64_t* p, uint64_t first, uint64_t second) {
-  asm volatile("{\n.reg .b128 both;\nmov.b128 both, {%1, %2};\nst.release.gpu.global.b128 [%0], both;\n}" ::"l"(p), "l"(first), "l"(second)
-               : "memory");
-}
+#define WB_PTX_STORE_BOTH(O, S)                                                                                                   \
+  WB_FN void store_both(access<O, S>, uint64_t* p, uint64_t first, uint64_t second) {                                             \
+    asm volatile("{\n.reg .b128 both;\nmov.b128 both, {%1, %2};\n" WB_PTX("st", O, S) "b128 [%0], both;\n}" ::"l"(p), "l"(first), \
+                 "l"(second)                                                                                                      \
+                 : "memory");                                                                                                     \
+  }
+WB_PTX_STORE_BOTH(release, device)
+WB_PTX_STORE_BOTH(relaxed, world)
 #define WB_PTX_LOAD_QUAD(O, INSTRUCTION)                                                                                                 \
   WB_FN quad load_quad(access<O, system>, const void* p) {                                                                               \
     quad q;                                                                                                                              \

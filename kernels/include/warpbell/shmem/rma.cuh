@@ -6,6 +6,7 @@
 // needs a `quiet` and a sync first.
 #pragma once
 
+#include <warpbell/bulk.cuh>
 #include <warpbell/peer_copy.cuh>
 #include <warpbell/shmem/reach.cuh>
 
@@ -53,6 +54,39 @@ class world_rma : public world_base {
     const T* f = from;
     get_bytes(s, static_cast<T*>(to), f, n, pe, true);
     S::sync();
+  }
+
+  /// @brief Copies `n` elements to symmetric address `to` on PE `pe`, through the copy engine where that is faster. All threads of
+  /// the scope call this; ends with a sync of the scope.
+  ///
+  /// @param through The scope's shared memory. See bulk_buffer.
+  /// @note Otherwise as `put`.
+  template <class S, class To, class From> WB_FN void put(S s, To to, From from, size_t n, uint32_t pe, bulk_buffer& through) const {
+    using T = element_t<To>;
+    T* d = to;
+    const T* f = from;
+    const size_t bytes = bytes_of(n, sizeof(T));
+    if (stores_do(WB_WORLD_LOAD_STORE, d, bytes, pe) && through.takes<S>(direction::to_peer, address(f), address(d), bytes)) {
+      through.copy(s, address(there(d, pe)), address(f), bytes);
+    } else {
+      put(s, d, f, n, pe);
+    }
+  }
+  /// @brief Copies `n` elements from symmetric address `from` on PE `pe`, through the copy engine where that is faster. All threads
+  /// of the scope call this; ends with a sync of the scope.
+  ///
+  /// @param through The scope's shared memory. See bulk_buffer.
+  /// @note Otherwise as `get`.
+  template <class S, class To, class From> WB_FN void get(S s, To to, From from, size_t n, uint32_t pe, bulk_buffer& through) const {
+    using T = element_t<To>;
+    T* d = to;
+    const T* f = from;
+    const size_t bytes = bytes_of(n, sizeof(T));
+    if (stores_do(WB_WORLD_LOAD_STORE, f, bytes, pe) && through.takes<S>(direction::from_peer, address(d), address(f), bytes)) {
+      through.copy(s, address(d), address(there(f, pe)), bytes);
+    } else {
+      get(s, d, f, n, pe);
+    }
   }
 
   /// @brief Copies elements to a PE without waiting. One thread calls this. As above.
@@ -202,6 +236,14 @@ class world_rma : public world_base {
       return;
     }
     if (direct) {
+#if WB_HAS_BULK_COPIES
+      if (((ends | bytes) & (in_bulk::unit - 1)) == 0 && bytes >= in_bulk::wins_from_shared(S::count()) && in_bulk::is_shared(address(f))) {
+        order::async::proxy_fence();
+        S::sync();
+        out_of_line (&in_bulk::put_shared)(address(there(d, pe)), address(f), bytes, S::rank(), S::count());
+        return;
+      }
+#endif
       transfer::move<transfer::put_words>(s, address(there(d, pe)), address(f), bytes, ends);
       return;
     }

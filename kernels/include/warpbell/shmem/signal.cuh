@@ -49,6 +49,39 @@ class world_signal : public world_wait {
     put_signal(by_thread, to, from, n, sig, value, how, pe);
   }
 
+  /// @brief Copies `n` elements to PE `pe` through the copy engine where that is faster, then signals. All threads of the scope call
+  /// this; ends with a sync of the scope.
+  ///
+  /// @param through The scope's shared memory. See bulk_buffer.
+  /// @note Otherwise as `put_signal`.
+  template <class S, class To, class From> WB_FN void put_signal(S s, To to, From from, size_t n, uint64_t* sig, uint64_t value, signal how,
+                                                                 uint32_t pe, bulk_buffer& through) const {
+    put(s, to, from, n, pe, through);
+    if (S::rank() == 0) {
+      order_at(pe);
+      signal_op(sig, value, how, pe);
+    }
+    S::sync();
+  }
+  /// @brief Stores one element of 1 to 16 bytes to PE `pe`, then sets or adds to the signal word there. One thread calls this.
+  ///
+  /// The fastest way to send a word: if the element has 8 bytes, lies behind its signal word (`to == sig + 1`, `sig` aligned to 16
+  /// bytes), and the signal is set, both are one store. That takes one trip over the link where `put_signal` takes two.
+  /// @note A thread that waits for the signal sees the element. Earlier puts are covered only after a `fence`.
+  template <class To> WB_FN void p_signal(To to, element_t<To> value, uint64_t* sig, uint64_t word, signal how, uint32_t pe) const {
+    element_t<To>* d = one(to);
+    if constexpr (sizeof(*d) == sizeof(uint64_t)) {
+      const bool adjacent = address(d) == address(sig) + sizeof(*sig) && address(sig) % (2 * sizeof(*sig)) == 0;
+      if (how == signal::set && adjacent && stores_do(WB_WORLD_LOAD_STORE, sig, 2 * sizeof(*sig), pe)) {
+        order::store_both<order::relaxed, order::world>(there(sig, pe), word, order::bits<uint64_t>(value));
+        return;
+      }
+    }
+    p(to, value, pe);
+    order_at(pe);
+    signal_op(sig, word, how, pe);
+  }
+
   /// @brief Sets or adds to the signal word at symmetric address `sig` on PE `pe`. One thread calls this.
   ///
   /// @note Relaxed: the signal covers earlier puts only after a fence.

@@ -1,0 +1,181 @@
+// Copies by the copy engine of a multiprocessor (`cp.async.bulk`, from compute capability 9.0 on), through shared memory.
+//
+// One thread keeps the engine busy: a warp moves as much as a multiprocessor can, where its own loads and stores would move a
+// fraction. With many warps loads and stores are as fast. `in_bulk` has the sizes from which the engine wins.
+#pragma once
+
+#include <warpbell/order.cuh>
+#include <warpbell/platform.h>
+
+#if WB_GPU && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define WB_HAS_BULK_COPIES 1
+#include <warpbell/order/bulk.cuh>
+#else
+#define WB_HAS_BULK_COPIES 0
+#endif
+
+namespace warpbell {
+
+/// @brief Direction of a copy between this PE's memory and that of another one.
+enum class direction : uint32_t { to_peer, from_peer };
+
+namespace in_bulk {
+
+constexpr uint64_t unit = 16;  // bytes that a bulk copy moves whole, and the alignment of both ends
+constexpr uint64_t never = ~uint64_t{0};
+
+// Returns the least length in bytes that bulk copies through shared memory move faster than the loads and stores of this many
+// threads. Measured between H200s over NVLink; docs/measurements.md has the table.
+WB_FN uint64_t wins_from(direction way, uint32_t threads) {
+  if (threads == 1) return 1024;
+  if (threads <= 32) return way == direction::to_peer ? 16384 : 8192;
+  if (threads <= 128) return way == direction::to_peer ? uint64_t{1} << 18 : 32768;
+  if (threads <= 256) return way == direction::to_peer ? never : uint64_t{1} << 17;
+  return never;
+}
+// The same for a put whose source is in shared memory already.
+WB_FN uint64_t wins_from_shared(uint32_t threads) { return threads <= 64 ? 1024 : never; }
+
+#if WB_HAS_BULK_COPIES
+WB_FN bool is_shared(uint64_t address) { return __isShared(reinterpret_cast<const void*>(address)) != 0; }
+WB_FN bool is_global(uint64_t address) { return __isGlobal(reinterpret_cast<const void*>(address)) != 0; }
+WB_FN uint32_t window_offset(const void* shared) { return static_cast<uint32_t>(__cvta_generic_to_shared(shared)); }
+
+// Stores bytes of shared memory, as thread 0 of the scope. All threads of the scope have made a proxy fence and then a sync.
+WB_FN_COLD void put_shared(uint64_t to, uint64_t from, size_t bytes, uint32_t rank, uint32_t) {
+  constexpr size_t at_once = 65536;
+  if (rank != 0) return;
+  order::async::proxy_fence();
+  for (size_t done = 0; done < bytes; done += at_once) {
+    const size_t left = bytes - done;
+    order::async::store(to + done, window_offset(reinterpret_cast<const void*>(from + done)),
+                        static_cast<uint32_t>(left < at_once ? left : at_once));
+  }
+  order::async::stores_complete();
+  order::async::proxy_fence();
+}
+#endif
+
+}  // namespace in_bulk
+
+/// @brief Shared memory through which the copy engine moves puts and gets of one scope: of a thread, of a warp, or of a block.
+///
+///     __shared__ alignas(128) uint8_t memory[32768];
+///     bulk_buffer through(by_warp, memory, sizeof memory);
+///     w.put(by_warp, to, from, n, pe, through);
+///     through.release(by_warp);
+///
+/// Each thread of the scope has the object. On GPUs before compute capability 9.0, on the CPU engine and with less than
+/// `least_bytes` of memory, the calls that take it move their data by loads and stores.
+class bulk_buffer {
+ public:
+  /// Least number of bytes. More is faster: a get of one warp needs 64 KiB in flight to fill a multiprocessor's share of NVLink.
+  static constexpr uint32_t least_bytes = 128 + 4 * 1024;
+
+  /// @brief Takes `bytes` of shared memory at `memory`, aligned to 128 bytes. All threads of the scope call this; ends with a sync
+  /// of the scope.
+  ///
+  /// @pre Nothing else uses the memory until `release`.
+  template <class S> WB_FN bulk_buffer(S, [[maybe_unused]] void* memory, [[maybe_unused]] uint32_t bytes) {
+#if WB_HAS_BULK_COPIES
+    const uint32_t at = in_bulk::window_offset(memory);
+    if (bytes >= least_bytes && at % barrier_bytes == 0) {
+      const uint32_t data = bytes - barrier_bytes, each = data / stages_max / 128 * 128;
+      piece_ = each < 1024 ? 1024 : each;
+      stages_ = data / piece_ < stages_max ? data / piece_ : stages_max;
+      barriers_ = at;
+      if (S::rank() == 0) {
+        for (uint32_t i = 0; i < stages_; ++i) order::async::init(barrier(i));
+        order::async::proxy_fence();
+      }
+    }
+#endif
+    S::sync();
+  }
+  bulk_buffer(const bulk_buffer&) = delete;
+  bulk_buffer& operator=(const bulk_buffer&) = delete;
+
+  /// @brief Gives the memory back. All threads of the scope call this; begins with a sync of the scope.
+  template <class S> WB_FN void release(S) {
+    S::sync();
+#if WB_HAS_BULK_COPIES
+    if (S::rank() == 0) {
+      for (uint32_t i = 0; i < stages_; ++i) order::async::invalidate(barrier(i));
+    }
+    stages_ = 0;
+#endif
+  }
+
+  /// @brief Returns true if this buffer can move `bytes` between address `here` of this PE and an address `there` of another.
+  WB_FN bool can_copy([[maybe_unused]] uint64_t here, [[maybe_unused]] uint64_t there, [[maybe_unused]] uint64_t bytes) const {
+#if WB_HAS_BULK_COPIES
+    return stages_ != 0 && ((here | there | bytes) & (in_bulk::unit - 1)) == 0 && in_bulk::is_global(here);
+#else
+    return false;
+#endif
+  }
+  /// @brief Returns true if this buffer can move the bytes, and does it faster than loads and stores of the scope's threads.
+  template <class S> WB_FN bool takes([[maybe_unused]] direction way, uint64_t here, uint64_t there, uint64_t bytes) const {
+    return can_copy(here, there, bytes) && bytes >= in_bulk::wins_from(way, S::count());
+  }
+
+  /// @brief Copies between global addresses. All threads of the scope call this; begins and ends with a sync of the scope.
+  ///
+  /// On return the source may be used again, and thread 0 of the scope has seen all stores: its fences and its `quiet` cover them,
+  /// and so do those of threads that synchronise with it.
+  /// @pre `can_copy` is true.
+  template <class S> WB_FN void copy(S, [[maybe_unused]] uint64_t to, [[maybe_unused]] uint64_t from, [[maybe_unused]] uint64_t bytes) {
+    S::sync();
+#if WB_HAS_BULK_COPIES
+    if (S::rank() == 0) move(to, from, bytes);
+#endif
+    S::sync();
+  }
+
+#if WB_HAS_BULK_COPIES
+ private:
+  static constexpr uint32_t stages_max = 16, barrier_bytes = 128;
+
+  WB_FN uint32_t barrier(uint32_t stage) const { return barriers_ + stage * static_cast<uint32_t>(sizeof(uint64_t)); }
+  WB_FN uint32_t data(uint32_t stage) const { return barriers_ + barrier_bytes + stage * piece_; }
+
+  // Moves bytes, as one thread. Loads run ahead of the stores by all stages but one. A stage is loaded again when the store before
+  // the last has read it.
+  WB_FN void move(uint64_t to, uint64_t from, uint64_t bytes) {
+    // What this thread has seen, and what others wrote before it, is written before the engine reads it.
+    order::async::proxy_fence();
+    uint64_t asked = 0;
+    uint32_t into = 0;
+    const auto ask = [&] {
+      const uint64_t left = bytes - asked;
+      const uint32_t some = left < piece_ ? static_cast<uint32_t>(left) : piece_;
+      order::async::expect(barrier(into), some);
+      order::async::load(data(into), from + asked, some, barrier(into));
+      asked += some;
+      into = into + 1 == stages_ ? 0 : into + 1;
+    };
+    for (uint32_t i = 0; i + 1 < stages_ && asked < bytes; ++i) ask();
+    uint32_t stage = 0;
+#pragma unroll 1
+    for (uint64_t done = 0; done < bytes; done += piece_) {
+      const uint64_t left = bytes - done;
+      // Bounded as a load is: by the memory that answers.
+      while (!order::async::is_over(barrier(stage), phases_ >> stage & 1)) {
+      }
+      phases_ ^= 1u << stage;
+      order::async::store(to + done, data(stage), left < piece_ ? static_cast<uint32_t>(left) : piece_);
+      stage = stage + 1 == stages_ ? 0 : stage + 1;
+      if (asked < bytes) {
+        order::async::sources_read<1>();
+        ask();
+      }
+    }
+    order::async::stores_complete();
+    order::async::proxy_fence();
+  }
+
+  uint32_t barriers_ = 0, piece_ = 0, stages_ = 0, phases_ = 0;
+#endif
+};
+
+}  // namespace warpbell

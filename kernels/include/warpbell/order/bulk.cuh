@@ -1,0 +1,56 @@
+// Bulk copies of the asynchronous proxy as PTX (PTX ISA 8.0, 9.7.9.25.4), for bulk.cuh, which includes this file.
+//
+// Addresses of shared memory are offsets in the block's window. A bulk copy moves whole multiples of 16 bytes between aligned
+// addresses.
+#pragma once
+
+#include <warpbell/order.cuh>
+
+namespace warpbell {
+namespace order {
+namespace async {
+
+// Orders this thread's accesses with later or earlier accesses of the copy engine to the same bytes, in both directions.
+WB_FN void proxy_fence() { asm volatile("fence.proxy.async;" ::: "memory"); }
+
+// --- barriers that count the bytes of loads ----------------------------------------------------------------------------
+
+// A barrier for one arriving thread.
+WB_FN void init(uint32_t barrier) { asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory"); }
+// After this the memory of the barrier may be used for something else.
+WB_FN void invalidate(uint32_t barrier) { asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(barrier) : "memory"); }
+// Arrives, and announces the bytes of a load.
+WB_FN void expect(uint32_t barrier, uint32_t bytes) {
+  asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.expect_tx.shared::cta.b64 state, [%0], %1;\n}" ::"r"(barrier), "r"(bytes) : "memory");
+}
+// Returns true if the phase with this parity is over: then the thread sees the bytes that arrived in it.
+WB_FN bool is_over(uint32_t barrier, uint32_t parity) {
+  uint32_t over;
+  asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+               : "=r"(over)
+               : "r"(barrier), "r"(parity)
+               : "memory");
+  return over != 0;
+}
+
+// --- copies --------------------------------------------------------------------------------------------------------------
+
+// Loads from global memory. The barrier counts the bytes that have arrived.
+WB_FN void load(uint32_t to, uint64_t from, uint32_t bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes),
+               "r"(barrier)
+               : "memory");
+}
+// Stores to global memory, as a group of its own.
+WB_FN void store(uint64_t to, uint32_t from, uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes) : "memory");
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Waits until all but the last `Pending` stores of this thread have read their source.
+template <uint32_t Pending> WB_FN void sources_read() { asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory"); }
+// Waits until this thread's stores are complete: later accesses of this thread come after them.
+WB_FN void stores_complete() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
+}  // namespace async
+}  // namespace order
+}  // namespace warpbell
