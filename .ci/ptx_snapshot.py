@@ -18,7 +18,7 @@ SOURCE = pathlib.Path("tests/device/order_ptx.cu")
 SNAPSHOT = SOURCE.with_suffix(".txt")
 KERNEL = re.compile(r"\.entry (\w+)\(.*?\)\s*\{(.*?)\n\}", re.DOTALL)
 # What loads a kernel's parameters is no access of the kernel.
-ACCESS = re.compile(r"^\s*(?:\{\s*)?((?:ld|st|atom|red|fence|membar)\.(?!param)[\w.:]+)", re.MULTILINE)
+ACCESS = re.compile(r"^\s*(?:\{\s*)?((?:ld|st|atom|red|fence|membar|mbarrier|cp)\.(?!param)[\w.:]+)", re.MULTILINE)
 
 
 def lines(nvcc):

@@ -36,7 +36,9 @@ step_kernels() {
     done
     echo "python3 .ci/ptx_snapshot.py '$nvcc'"
     echo "'$nvcc' $flags --fatbin -o target/ci/mlx5_entries.fatbin tests/device/mlx5_entries.cu"
-    echo "'$nvcc' $flags -c -o target/ci/hit_path.o benches/hit_path.cu"
+    for bench in hit_path bulk_copies; do
+      echo "'$nvcc' $flags -c -o target/ci/$bench.o benches/$bench.cu"
+    done
   } | xargs -d '\n' -P "$(nproc)" -I{} bash -c '{}' || die "a program of the tests does not compile as it should; see above"
   # The headers as they are installed, beside those of CUDA.
   shown "WARPBELL_TEST_CUDA=$WHEEL_FOLDER/nvidia/cu13 cargo test --locked --test device headers:: -- --include-ignored"

@@ -85,7 +85,7 @@ template <class S> struct shared_part {
   }
 };
 
-// The same through a bulk buffer of each scope.
+// Moves messages through a bulk buffer of each scope.
 template <bool Put, class How, class S> WB_FN void bandwidth_through_shared(S s, const world_ref& w, const test& t) {
   const shared_part<S> mine;
   bulk_buffer through(s, mine.memory, mine.bytes);

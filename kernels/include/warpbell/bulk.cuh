@@ -24,17 +24,31 @@ namespace in_bulk {
 constexpr uint64_t unit = 16;  // bytes that a bulk copy moves whole, and the alignment of both ends
 constexpr uint64_t never = ~uint64_t{0};
 
-// Returns the least length in bytes that bulk copies through shared memory move faster than the loads and stores of this many
-// threads. Measured between H200s over NVLink; docs/measurements.md has the table.
-WB_FN uint64_t wins_from(direction way, uint32_t threads) {
-  if (threads == 1) return 1024;
-  if (threads <= 32) return way == direction::to_peer ? 16384 : 8192;
-  if (threads <= 128) return way == direction::to_peer ? uint64_t{1} << 18 : 32768;
-  if (threads <= 256) return way == direction::to_peer ? never : uint64_t{1} << 17;
+// A row for scopes of up to so many threads: the least length in bytes that the engine moves faster than their loads and stores.
+struct row {
+  uint32_t threads;
+  uint64_t put, get;              // through any buffer
+  uint64_t put_large, get_large;  // through one of at least large_bytes
+};
+constexpr uint32_t large_bytes = 96 << 10;
+
+// Returns the least length for a scope, by the direction and the bytes of the buffer. Measured between H200s over NVLink;
+// docs/measurements.md has the figures.
+WB_FN uint64_t wins_from(direction way, uint32_t threads, uint32_t buffer_bytes) {
+  constexpr row rows[] = {
+      {1, 1024, 1024, 1024, 1024},       {32, 8192, 8192, 8192, 8192},       {64, 16384, 16384, 16384, 16384},
+      {128, 65536, 32768, 65536, 32768}, {256, never, 262144, never, 65536}, {512, never, never, never, 262144},
+  };
+#pragma unroll
+  for (const row& r : rows) {
+    if (threads > r.threads) continue;
+    if (buffer_bytes < large_bytes) return way == direction::to_peer ? r.put : r.get;
+    return way == direction::to_peer ? r.put_large : r.get_large;
+  }
   return never;
 }
-// The same for a put whose source is in shared memory already.
-WB_FN uint64_t wins_from_shared(uint32_t threads) { return threads <= 64 ? 1024 : never; }
+// Returns the least length of a put whose source is in shared memory already.
+WB_FN uint64_t wins_from_shared(uint32_t threads) { return threads == 1 ? 1024 : threads <= 32 ? 8192 : never; }
 
 #if WB_HAS_BULK_COPIES
 WB_FN bool is_shared(uint64_t address) { return __isShared(reinterpret_cast<const void*>(address)) != 0; }
@@ -45,14 +59,13 @@ WB_FN uint32_t window_offset(const void* shared) { return static_cast<uint32_t>(
 WB_FN_COLD void put_shared(uint64_t to, uint64_t from, size_t bytes, uint32_t rank, uint32_t) {
   constexpr size_t at_once = 65536;
   if (rank != 0) return;
-  order::async::proxy_fence();
+  order::async::proxy_fence_of_shared();
   for (size_t done = 0; done < bytes; done += at_once) {
     const size_t left = bytes - done;
     order::async::store(to + done, window_offset(reinterpret_cast<const void*>(from + done)),
                         static_cast<uint32_t>(left < at_once ? left : at_once));
   }
   order::async::stores_complete();
-  order::async::proxy_fence();
 }
 #endif
 
@@ -69,8 +82,10 @@ WB_FN_COLD void put_shared(uint64_t to, uint64_t from, size_t bytes, uint32_t ra
 /// `least_bytes` of memory, the calls that take it move their data by loads and stores.
 class bulk_buffer {
  public:
-  /// Least number of bytes. More is faster: a get of one warp needs 64 KiB in flight to fill a multiprocessor's share of NVLink.
-  static constexpr uint32_t least_bytes = 128 + 4 * 1024;
+  /// Least number of bytes.
+  static constexpr uint32_t least_bytes = 128 + 6 * 1024;
+  /// Number of bytes from which one warp fills a multiprocessor's share of NVLink. More makes no difference.
+  static constexpr uint32_t best_bytes = 128 + 8 * 16384;
 
   /// @brief Takes `bytes` of shared memory at `memory`, aligned to 128 bytes. All threads of the scope call this; ends with a sync
   /// of the scope.
@@ -80,13 +95,13 @@ class bulk_buffer {
 #if WB_HAS_BULK_COPIES
     const uint32_t at = in_bulk::window_offset(memory);
     if (bytes >= least_bytes && at % barrier_bytes == 0) {
-      const uint32_t data = bytes - barrier_bytes, each = data / stages_max / 128 * 128;
-      piece_ = each < 1024 ? 1024 : each;
-      stages_ = data / piece_ < stages_max ? data / piece_ : stages_max;
+      const uint32_t data = bytes - barrier_bytes, each = data / stages_least / 128 * 128;
+      piece_ = each < piece_most ? each : piece_most;
+      stages_ = data / piece_ < stages_most ? data / piece_ : stages_most;
       barriers_ = at;
       if (S::rank() == 0) {
         for (uint32_t i = 0; i < stages_; ++i) order::async::init(barrier(i));
-        order::async::proxy_fence();
+        order::async::proxy_fence_of_shared();
       }
     }
 #endif
@@ -115,8 +130,13 @@ class bulk_buffer {
 #endif
   }
   /// @brief Returns true if this buffer can move the bytes, and does it faster than loads and stores of the scope's threads.
-  template <class S> WB_FN bool takes([[maybe_unused]] direction way, uint64_t here, uint64_t there, uint64_t bytes) const {
-    return can_copy(here, there, bytes) && bytes >= in_bulk::wins_from(way, S::count());
+  template <class S> WB_FN bool takes([[maybe_unused]] direction way, [[maybe_unused]] uint64_t here, [[maybe_unused]] uint64_t there,
+                                      [[maybe_unused]] uint64_t bytes) const {
+#if WB_HAS_BULK_COPIES
+    return can_copy(here, there, bytes) && bytes >= in_bulk::wins_from(way, S::count(), stages_ * piece_);
+#else
+    return false;
+#endif
   }
 
   /// @brief Copies between global addresses. All threads of the scope call this; begins and ends with a sync of the scope.
@@ -134,15 +154,19 @@ class bulk_buffer {
 
 #if WB_HAS_BULK_COPIES
  private:
-  static constexpr uint32_t stages_max = 16, barrier_bytes = 128;
+  static constexpr uint32_t barrier_bytes = 128;
+  // The engine takes 0.2 us for a piece whatever its length, so pieces are long. A get over NVLink takes 1.1 us, so several are in
+  // flight.
+  static constexpr uint32_t stages_least = 6, stages_most = 8, piece_most = 16384;
+  static constexpr uint32_t unread = 1;  // stores whose source the engine may still read when the next piece is asked for
 
   WB_FN uint32_t barrier(uint32_t stage) const { return barriers_ + stage * static_cast<uint32_t>(sizeof(uint64_t)); }
   WB_FN uint32_t data(uint32_t stage) const { return barriers_ + barrier_bytes + stage * piece_; }
 
-  // Moves bytes, as one thread. Loads run ahead of the stores by all stages but one. A stage is loaded again when the store before
-  // the last has read it.
+  // Moves bytes, as one thread. A stage is loaded again when the store `unread` pieces ago has read it, so loads run ahead of the
+  // stores by the other stages.
   WB_FN void move(uint64_t to, uint64_t from, uint64_t bytes) {
-    // What this thread has seen, and what others wrote before it, is written before the engine reads it.
+    // Orders what this thread and others wrote before it with the reads of the engine.
     order::async::proxy_fence();
     uint64_t asked = 0;
     uint32_t into = 0;
@@ -154,24 +178,23 @@ class bulk_buffer {
       asked += some;
       into = into + 1 == stages_ ? 0 : into + 1;
     };
-    for (uint32_t i = 0; i + 1 < stages_ && asked < bytes; ++i) ask();
+    for (uint32_t i = 0; i + unread < stages_ && asked < bytes; ++i) ask();
     uint32_t stage = 0;
 #pragma unroll 1
     for (uint64_t done = 0; done < bytes; done += piece_) {
       const uint64_t left = bytes - done;
-      // Bounded as a load is: by the memory that answers.
+      // Ends when the memory has replied, as a load does.
       while (!order::async::is_over(barrier(stage), phases_ >> stage & 1)) {
       }
       phases_ ^= 1u << stage;
       order::async::store(to + done, data(stage), left < piece_ ? static_cast<uint32_t>(left) : piece_);
       stage = stage + 1 == stages_ ? 0 : stage + 1;
       if (asked < bytes) {
-        order::async::sources_read<1>();
+        order::async::sources_read<unread>();
         ask();
       }
     }
     order::async::stores_complete();
-    order::async::proxy_fence();
   }
 
   uint32_t barriers_ = 0, piece_ = 0, stages_ = 0, phases_ = 0;

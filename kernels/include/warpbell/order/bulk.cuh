@@ -4,14 +4,15 @@
 // addresses.
 #pragma once
 
-#include <warpbell/order.cuh>
-
 namespace warpbell {
 namespace order {
 namespace async {
 
-// Orders this thread's accesses with later or earlier accesses of the copy engine to the same bytes, in both directions.
+// Orders accesses that come before, of this thread and of those that it has synchronised with, before later ones of the copy engine.
+// The other way needs no fence: the end of a wait for the engine is one.
 WB_FN void proxy_fence() { asm volatile("fence.proxy.async;" ::: "memory"); }
+// Orders accesses of shared memory alone: much cheaper after stores to another GPU.
+WB_FN void proxy_fence_of_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // --- barriers that count the bytes of loads ----------------------------------------------------------------------------
 
