@@ -1,10 +1,11 @@
 //! Errors of the library as Python exceptions. The classes are in `python/warpbell/_errors.py`.
 
+use crate::world_error::{is_call, name_of_pe};
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use warpbell::engine::{EngineError, OperationError, Operations, RunError};
+use warpbell::engine::{EngineError, OperationError, Operations};
 use warpbell::failure::{ErrorKind, FailedCommand, FailedDevice};
 use warpbell::graph::stored::StoredError;
 use warpbell::graph::{CsrError, GraphError, ImportError, UnknownVertex};
@@ -150,20 +151,20 @@ impl Failure {
             error.setattr(intern!(py, "fault"), fault)?;
         }
         if let Some(first) = operations.first() {
-            let name = |device: u32| match volume.as_ref().and_then(|v| v.device_name(device as usize)) {
+            let name = |one: &OperationError| match volume.as_ref().and_then(|v| v.device_name(one.device as usize)) {
+                _ if is_call(one) => name_of_pe(one),
                 Some(name) => name.to_owned(),
-                None if kind.is_of_worlds() => format!("PE {device}"),
-                None => format!("device {device}"),
+                None => format!("device {}", one.device),
             };
-            if !kind.is_of_worlds() {
-                error.setattr(intern!(py, "device"), name(first.device))?;
+            if !is_call(first) {
+                error.setattr(intern!(py, "device"), name(first))?;
                 error.setattr(intern!(py, "lba"), first.lba)?;
             }
             error.setattr(intern!(py, "status"), first.outcome.to_string())?;
             let entry = classes.getattr(intern!(py, "FailedOperation"))?;
             let entries = operations
                 .iter()
-                .map(|o| entry.call1((o.to_string(), name(o.device), o.lba, o.blocks, o.outcome.to_string())));
+                .map(|o| entry.call1((o.to_string(), name(o), o.lba, o.blocks, o.outcome.to_string())));
             let entries = PyTuple::new(py, entries.collect::<PyResult<Vec<_>>>()?)?;
             error.setattr(intern!(py, "operations"), entries)?;
         } else if let Some(FailedCommand { device: FailedDevice::Name(name), lba, status, .. }) = command {
@@ -262,7 +263,7 @@ macro_rules! convert {
     };
 }
 
-convert!(EngineError, MemoryError, RunError, StorageError, TableError, KvError, RowFileError);
+convert!(EngineError, MemoryError, StorageError, TableError, KvError, RowFileError);
 convert!(GraphError, StoredError, ImportError, CsrError, UnknownVertex, UnknownWord);
 
 /// Returns for each kind of error of the library its name, its class in general, and its class in calls of a world. For tests.

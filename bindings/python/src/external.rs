@@ -12,7 +12,9 @@ use crate::symmetric::SymmetricTensor;
 use crate::table::Table;
 use crate::team::Team;
 use crate::volume::Volume;
+use crate::volume_buffer::VolumeBuffer;
 use crate::world::World;
+use crate::world_error;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -23,15 +25,21 @@ use warpbell::memory::{Place, Region};
 
 type Keep = Box<dyn FnOnce(&mut Run) + Send>;
 
-/// An object that kernels of other libraries use: keeps it in a run, and has the volume that it is on.
+/// Object of the library whose devices or PEs the errors of a run name.
+enum Named {
+    Volume(warpbell::storage::Volume),
+    World(warpbell::shmem::World),
+}
+
+/// An object that kernels of other libraries use: keeps it in a run, and has what errors name.
 struct Used {
     keep: Keep,
-    volume: Option<warpbell::storage::Volume>,
+    named: Option<Named>,
 }
 
 impl Used {
     fn new(owner: impl KernelArg + Send + 'static, volume: &warpbell::storage::Volume) -> Vec<Self> {
-        vec![Self { keep: Box::new(move |run| run.keep(&owner)), volume: Some(volume.clone()) }]
+        vec![Self { keep: Box::new(move |run| run.keep(&owner)), named: Some(Named::Volume(volume.clone())) }]
     }
 
     /// Finds out what a Python object is.
@@ -53,31 +61,38 @@ impl Used {
             return Ok(Self::new(cache.clone(), cache.volume()));
         }
         if let Ok(scratch) = object.cast::<TableScratch>() {
-            let volume = Some(scratch.get().table().get().volume().clone());
+            let named = Some(Named::Volume(scratch.get().table().get().volume().clone()));
             let scratch = scratch.clone().unbind();
-            return Ok(vec![Self { keep: Box::new(move |run| scratch.get().keep_in(run)), volume }]);
+            return Ok(vec![Self { keep: Box::new(move |run| scratch.get().keep_in(run)), named }]);
         }
         if let Ok(world) = object.cast::<World>() {
             let world = world.get().held()?;
-            return Ok(vec![Self { keep: Box::new(move |run| run.keep(&**world)), volume: None }]);
+            let named = Some(Named::World((**world).clone()));
+            return Ok(vec![Self { keep: Box::new(move |run| run.keep(&**world)), named }]);
         }
         if let Ok(team) = object.cast::<Team>() {
             let team = team.get().held();
-            return Ok(vec![Self { keep: Box::new(move |run| run.keep(&**team)), volume: None }]);
+            let named = Some(Named::World(team.world().clone()));
+            return Ok(vec![Self { keep: Box::new(move |run| run.keep(&**team)), named }]);
         }
         if let Ok(tensor) = object.cast::<SymmetricTensor>() {
             let block = tensor.get().block();
-            return Ok(vec![Self { keep: Box::new(move |run| run.keep(&**block)), volume: None }]);
+            return Ok(vec![Self { keep: Box::new(move |run| run.keep(&**block)), named: None }]);
+        }
+        if let Ok(buffer) = object.cast::<VolumeBuffer>() {
+            let (buffer, volume) = (buffer.get().held(), buffer.get().volume());
+            let named = Some(Named::Volume(volume.get().get().clone()));
+            return Ok(vec![Self { keep: Box::new(move |run| run.keep(&**buffer)), named }]);
         }
         let Ok(view) = object.cast::<DeviceView>() else {
             let found = object.get_type().name()?;
             return Err(wrong_type(format!(
-                "a run keeps arrays, tables, scratch, volumes, caches, worlds, teams, symmetric tensors and views of them, not {found}"
+                "a run keeps arrays, tables, scratch, volumes, their buffers, caches, worlds, teams, symmetric tensors and views of them, not {found}"
             )));
         };
         let mut used = Self::of(view.get().owner.bind(object.py()))?;
         let region = (*view.get().region).clone();
-        used.push(Self { keep: Box::new(move |run| run.keep(&region)), volume: None });
+        used.push(Self { keep: Box::new(move |run| run.keep(&region)), named: None });
         Ok(used)
     }
 }
@@ -85,25 +100,34 @@ impl Used {
 /// A run that is in flight.
 struct InFlight {
     run: Run,
-    /// Volumes of what is kept.
+    /// Objects that are kept, and that errors name.
     volumes: Vec<warpbell::storage::Volume>,
+    worlds: Vec<warpbell::shmem::World>,
 }
 
 impl InFlight {
     fn keep(&mut self, used: Vec<Used>) {
-        for Used { keep, volume } in used {
+        for Used { keep, named } in used {
             keep(&mut self.run);
-            self.volumes.extend(volume);
+            match named {
+                Some(Named::Volume(volume)) => self.volumes.push(volume),
+                Some(Named::World(world)) => self.worlds.push(world),
+                None => {}
+            }
         }
     }
 
     fn finish(self, within: Duration) -> Result<Duration, Failure> {
-        let done = self.run.finish_within(within).map_err(Failure::from);
         // Errors have numbers of devices, which name a device only if there is one volume.
         let only = self.volumes.split_first().filter(|(first, rest)| rest.iter().all(|v| v.name() == first.name()));
-        done.map(|report| report.elapsed).map_err(|e| match only {
-            Some((volume, _)) => e.on(volume),
-            None => e,
+        let done = self.run.finish_within(within);
+        done.map(|report| report.elapsed).map_err(|e| {
+            let lost = self.worlds.iter().find_map(|world| world_error::of_lost(&e, world));
+            match (lost, only) {
+                (Some(lost), _) => lost,
+                (None, Some((volume, _))) => Failure::from(e).on(volume),
+                (None, None) => Failure::from(e),
+            }
         })
     }
 }
@@ -142,7 +166,8 @@ impl ExternalRun {
         };
         let on = stream::given(shared, &stream)?;
         let run = call::begin(py, shared, || {
-            let mut run = InFlight { run: shared.engine().external(&name, &on)?, volumes: Vec::new() };
+            let run = shared.engine().external(&name, &on)?;
+            let mut run = InFlight { run, volumes: Vec::new(), worlds: Vec::new() };
             run.keep(used);
             Ok(Held::new(run))
         })?;
@@ -169,8 +194,8 @@ impl ExternalRun {
         *self.elapsed.lock()
     }
 
-    /// Keeps arrays, tables, scratch, volumes, caches, worlds, teams, symmetric tensors or views until the run is finished, also if the
-    /// program drops them before.
+    /// Keeps arrays, tables, scratch, volumes, their buffers, caches, worlds, teams, symmetric tensors or views until the run is finished,
+    /// also if the program drops them before.
     #[pyo3(signature = (*objects))]
     fn keep(&self, objects: &Bound<'_, PyTuple>) -> PyResult<()> {
         fork::check()?;

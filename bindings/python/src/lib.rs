@@ -48,6 +48,7 @@ mod tensor;
 mod transfer;
 mod view;
 mod volume;
+mod volume_buffer;
 mod world;
 mod world_build;
 mod world_calls;
@@ -76,6 +77,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<external::DeviceView>()?;
     m.add_class::<tensor::Tensor>()?;
     m.add_class::<volume::Volume>()?;
+    m.add_class::<volume_buffer::VolumeBuffer>()?;
     m.add_class::<cache::Cache>()?;
     m.add_class::<cache::Array>()?;
     m.add_class::<table::Table>()?;

@@ -9,6 +9,7 @@ use crate::fork;
 use crate::held::Held;
 use crate::host_array::{Fresh, Source};
 use crate::progress::Progress;
+use crate::volume_buffer::VolumeBuffer;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use serde_json::json;
@@ -355,6 +356,14 @@ impl Volume {
     fn device_view(slf: &Bound<'_, Self>) -> PyResult<DeviceView> {
         let this = slf.get();
         DeviceView::new(&this.shared, slf.clone().into_any(), bytemuck::bytes_of(&this.volume.view()))
+    }
+
+    /// Makes an array memory that own kernels name in reads and writes of blocks. The buffer keeps the array.
+    ///
+    /// The array is on the engine's GPU, or in memory of the host for CPU threads, C-contiguous, and begins at a multiple of 4. A volume
+    /// has 16 buffers at a time.
+    fn map(slf: &Bound<'_, Self>, array: &Bound<'_, PyAny>) -> PyResult<VolumeBuffer> {
+        VolumeBuffer::new(slf, array)
     }
 
     fn __repr__(&self) -> String {

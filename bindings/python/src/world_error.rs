@@ -2,7 +2,7 @@
 
 use crate::error::{Failure, Kind};
 use warpbell::engine::{OperationError, Operations, RunError, abi};
-use warpbell::failure::{ErrorKind, Failure as _};
+use warpbell::failure::ErrorKind;
 use warpbell::shmem::bootstrap::{BootstrapError, LostRank};
 use warpbell::shmem::{ShmemError, World};
 
@@ -44,10 +44,13 @@ impl From<Failure> for WorldFailure {
 
 /// Converts the error of a call. Kernels that were stopped because a PE is gone name that PE.
 fn of_world(e: &ShmemError, world: &World) -> Failure {
-    match world.lost() {
-        Some(lost) if matches!(e.kind(), ErrorKind::Stopped | ErrorKind::LostPe) => lost_pe(lost, e.to_string()),
-        _ => Failure::from_world(e),
-    }
+    of_lost(e, world).unwrap_or_else(|| Failure::from_world(e))
+}
+
+/// Converts the error of kernels that were stopped because a PE of the world is gone. Returns `None` for other errors.
+pub(crate) fn of_lost(e: &impl Operations, world: &World) -> Option<Failure> {
+    let lost = world.lost().filter(|_| matches!(e.kind(), ErrorKind::Stopped | ErrorKind::LostPe))?;
+    Some(lost_pe(lost, e.to_string()))
 }
 
 fn lost_pe(lost: &LostRank, text: String) -> Failure {
@@ -78,6 +81,23 @@ impl Failure {
             _ => made,
         }
     }
+}
+
+/// Converts the error of kernels. Their calls of a world have the errors that calls from the host have.
+impl From<RunError> for Failure {
+    fn from(e: RunError) -> Self {
+        if e.operations().first().is_some_and(is_call) { Self::from_world(&e.into()) } else { Self::of(&e, false) }
+    }
+}
+
+/// Returns true for a call of a world inside a kernel, and false for commands of devices.
+pub(crate) fn is_call(operation: &OperationError) -> bool {
+    (abi::SHMEM_OPCODE..abi::TABLE_OPCODE).contains(&operation.opcode)
+}
+
+/// Returns the name of the PE that a call inside a kernel was for, or of the one that made it.
+pub(crate) fn name_of_pe(call: &OperationError) -> String {
+    format!("PE {}", other_pe(call).unwrap_or(call.queue as usize))
 }
 
 /// Returns the other PE of a call inside a kernel.

@@ -127,6 +127,49 @@ def test_views_have_the_bytes_of_their_structures(engine, numbers, table):
         pass
 
 
+def test_arrays_become_memory_for_blocks(engine, volume, memory):
+    array = memory.of(np.zeros(1024, np.int32))
+    address = array.ctypes.data if engine.kind == "cpu" else array.data_ptr()
+    buffer = volume.map(array)
+    assert (buffer.address, buffer.nbytes) == (address, 4096) and hex(address) in repr(buffer)
+    # The run is the last owner of the buffer, and that of the array.
+    with engine.external("nothing", keep=[buffer]):
+        del buffer, array
+        gc.collect()
+    for bad, text in ((memory.of(np.zeros((4, 4)))[:, 0], "C-contiguous"), (memory.of(np.zeros(0)), "no elements")):
+        with pytest.raises(warpbell.InvalidError, match=text):
+            volume.map(bad)
+    with pytest.raises(TypeError, match="list is no array"):
+        volume.map([1, 2])
+    if engine.kind == "cpu":
+        with pytest.raises(warpbell.InvalidError, match="read-only"):
+            volume.map(np.frombuffer(bytes(4096)))
+    # Each volume has 16, and a buffer that is gone makes room. Where data lands in memory of the volume none are taken.
+    buffers = []
+    try:
+        for _ in range(17):
+            buffers.append(volume.map(memory.of(np.zeros(1024, np.int32))))
+    except warpbell.InvalidError as error:
+        assert len(buffers) <= 16 and "16" in str(error), error
+        del buffers[0]
+        buffers.append(volume.map(memory.of(np.zeros(1024, np.int32))))
+
+
+def test_calls_of_worlds_in_a_run_have_the_errors_of_worlds():
+    engine = open_engine(deadline=0.2)
+    with warpbell.World.single(engine, heap_bytes=MIB) as world:
+        arrived, stream = world.zeros(1, "uint64"), engine.stream()
+        run = engine.external("own", stream, keep=[world.team])
+        world.signal_wait(arrived, 1, stream=stream)
+        with pytest.raises(warpbell.WorldTimeoutError, match="wait_until on PE 0") as caught:
+            run.finish(30)
+        error = caught.value
+        assert (error.fault, error.device, error.operations[0].device) == ("timed out", None, "PE 0") and "deadline" in error.remedy
+        world.signal_wait(arrived, 1, stream=stream)
+        with pytest.raises(warpbell.WorldTimeoutError, match="wait_until on PE 0"):
+            stream.synchronize(30)
+
+
 # --- what the package has for compilers ---
 
 

@@ -125,7 +125,7 @@ def test_a_pe_that_does_not_come_is_named():
         with pytest.raises(warpbell.WorldTimeoutError, match="wait_until"):
             alone.signal_wait(signal, 1)
         alone.signal_wait(signal, 1, stream=stream)
-        with pytest.raises(warpbell.Error, match="wait_until"):
+        with pytest.raises(warpbell.WorldTimeoutError, match="wait_until"):
             stream.synchronize(30)
         alone.signal_op(signal, 1, 0)
         alone.signal_wait(signal, 1)

@@ -38,6 +38,7 @@ __all__ = [
     "Tensor",
     "TrianglesResult",
     "Volume",
+    "VolumeBuffer",
     "World",
     "__version__",
     "error_classes",
@@ -60,7 +61,7 @@ class _CudaStream(Protocol):
 _Array = Union[npt.ArrayLike, _OnGpu]
 _Indices = Union[int, slice, _Array]
 _Stream = Union["Stream", _CudaStream, int]
-_Kept = Union["Array", "Table", "TableScratch", "Volume", "Cache", "World", "Team", "SymmetricTensor", "DeviceView"]
+_Kept = Union["Array", "Table", "TableScratch", "Volume", "VolumeBuffer", "Cache", "World", "Team", "SymmetricTensor", "DeviceView"]
 # A symmetric tensor, or an array of another library that shares its memory.
 _Symmetric = Union["SymmetricTensor", _Array]
 _Shape = Union[int, Sequence[int]]
@@ -125,7 +126,7 @@ class DeviceView:
     @property
     def nbytes(self) -> int: ...
     @property
-    def owner(self) -> Union["Array", "Table", "TableScratch", "Volume"]: ...
+    def owner(self) -> Union["Array", "Table", "TableScratch", "Team", "Volume", "World"]: ...
 
 @disjoint_base
 class Tensor:
@@ -222,6 +223,14 @@ class Volume:
     def reset_stats(self) -> None: ...
     def view(self) -> builtins.bytes: ...
     def device_view(self) -> DeviceView: ...
+    def map(self, array: _Array) -> VolumeBuffer: ...
+
+@final
+class VolumeBuffer:
+    @property
+    def address(self) -> int: ...
+    @property
+    def nbytes(self) -> int: ...
 
 @final
 class Cache:
