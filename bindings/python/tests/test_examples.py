@@ -7,13 +7,15 @@ import subprocess
 import sys
 
 import pytest
+from test_kernels import need, need_library
+from test_package import program
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[3] / "examples" / "python"
 
 
-def run(name, *words):
+def run(name, *words, launcher=()):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, str(EXAMPLES / name), "--engine", os.environ.get("WARPBELL_TEST_ENGINE", "cpu"), *words]
+    command = [*launcher, sys.executable, str(EXAMPLES / name), "--engine", os.environ.get("WARPBELL_TEST_ENGINE", "cpu"), *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
 
 
@@ -62,3 +64,32 @@ def test_pages_of_a_kv_cache_that_differ_are_an_error(engine, tmp_path):
     (tmp_path / "wrong.py").write_text(wrong)
     done = run(tmp_path / "wrong.py")
     assert done.returncode == 1 and "layer 0 differs from what was stored" in done.stderr, done.stdout + done.stderr
+
+
+def need_device_functions(engine, form, *modules):
+    if engine.kind != "gpu":
+        pytest.skip("needs a GPU")
+    need(*modules)
+    need_library(form, engine)
+
+
+@pytest.mark.parametrize("pes", [1, 2])
+def test_device_calls_of_triton_in_a_ring(engine, pes):
+    need_device_functions(engine, "bitcode", "torch", "triton")
+    done = run("triton_ring.py", launcher=[*program(), "run", "-n", "2", "--"] if pes == 2 else ())
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [f"PE {pe} of {pes}: the sum of all vectors is correct" for pe in range(pes)]
+    assert sorted(done.stdout.splitlines()) == [f"[{pe}] {line}" if pes == 2 else line for pe, line in enumerate(lines)]
+
+
+def test_device_calls_of_numba_double_an_array(engine, tmp_path):
+    need_device_functions(engine, "cubin", "numba.cuda")
+    done = run("numba_blocks.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("doubled 1048576 numbers, "), done.stdout
+    text = (EXAMPLES / "numba_blocks.py").read_text()
+    wrong = text.replace("part[i] *= 2", "part[i] *= 3")
+    assert wrong != text
+    (tmp_path / "wrong.py").write_text(wrong)
+    done = run(tmp_path / "wrong.py")
+    assert done.returncode == 1 and "not what the kernel should have written" in done.stderr, done.stdout + done.stderr

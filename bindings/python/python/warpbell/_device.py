@@ -21,6 +21,9 @@ TYPES = {
     "float": ("fp32", "float32"),
     "double": ("fp64", "float64"),
 }
+#: Signal operations and comparisons, as arguments of calls of worlds.
+SIGNAL_SET, SIGNAL_ADD = 9, 10
+CMP_EQ, CMP_NE, CMP_GT, CMP_LE, CMP_LT, CMP_GE = range(6)
 _FILE = re.compile(r"libwarpbell_device_sm_(\d+)(\.\w+)")
 
 

@@ -1,4 +1,7 @@
-"""The flat device functions in kernels of Numba: ``load = warpbell.numba.function("wbd_array_load_u32")``."""
+"""The flat device functions in kernels of Numba: ``load = warpbell.numba.function("wbd_array_load_u32")``.
+
+``SIGNAL_SET`` to ``CMP_GE`` are arguments of calls of worlds.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from typing import Any, Optional
 from numba import cuda  # type: ignore[import-untyped]
 
 from . import _device
+from ._device import CMP_EQ, CMP_GE, CMP_GT, CMP_LE, CMP_LT, CMP_NE, SIGNAL_ADD, SIGNAL_SET
 
-__all__ = ["function"]
+__all__ = ["CMP_EQ", "CMP_GE", "CMP_GT", "CMP_LE", "CMP_LT", "CMP_NE", "SIGNAL_ADD", "SIGNAL_SET", "function"]
 
 
 def function(name: str, arch: Optional[_device.Arch] = None) -> Any:

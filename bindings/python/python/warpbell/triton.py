@@ -7,6 +7,8 @@
         value = load(view, index, mask)
 
     kernel[grid](view.address, ..., extern_libs=warpbell.triton.libraries())
+
+``SIGNAL_SET`` to ``CMP_GE`` are arguments of calls of worlds.
 """
 
 from __future__ import annotations
@@ -18,7 +20,11 @@ from triton.language import core  # type: ignore[import-untyped]
 from . import _device
 from ._errors import InvalidError
 
-__all__ = ["function", "libraries"]
+__all__ = ["CMP_EQ", "CMP_GE", "CMP_GT", "CMP_LE", "CMP_LT", "CMP_NE", "SIGNAL_ADD", "SIGNAL_SET", "function", "libraries"]
+
+SIGNAL_SET, SIGNAL_ADD = core.constexpr(_device.SIGNAL_SET), core.constexpr(_device.SIGNAL_ADD)
+CMP_EQ, CMP_NE, CMP_GT = core.constexpr(_device.CMP_EQ), core.constexpr(_device.CMP_NE), core.constexpr(_device.CMP_GT)
+CMP_LE, CMP_LT, CMP_GE = core.constexpr(_device.CMP_LE), core.constexpr(_device.CMP_LT), core.constexpr(_device.CMP_GE)
 
 
 def function(name: str) -> Any:
