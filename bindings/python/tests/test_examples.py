@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from test_kernels import need, need_library
 from test_package import program
@@ -84,10 +85,13 @@ def test_device_calls_of_triton_in_a_ring(engine, pes):
 
 def test_device_calls_of_numba_double_an_array(engine, tmp_path):
     need_device_functions(engine, "cubin", "numba.cuda")
-    done = run("numba_blocks.py")
+    # Numba-CUDA still names a function that NumPy 2.5 has no more.
+    named = "" if hasattr(np, "row_stack") else "import numpy\n\nnumpy.row_stack = numpy.vstack\n"
+    text = named + (EXAMPLES / "numba_blocks.py").read_text()
+    (tmp_path / "right.py").write_text(text)
+    done = run(tmp_path / "right.py")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("doubled 1048576 numbers, "), done.stdout
-    text = (EXAMPLES / "numba_blocks.py").read_text()
     wrong = text.replace("part[i] *= 2", "part[i] *= 3")
     assert wrong != text
     (tmp_path / "wrong.py").write_text(wrong)
