@@ -10,7 +10,8 @@ use std::sync::Mutex;
 use tempfile::TempDir;
 
 /// Files that other headers include in their midst, and that nobody includes alone.
-const PARTS: [&str; 3] = ["warpbell/abi_fields.h", "warpbell/order/cpu.cuh", "warpbell/order/gpu.cuh"];
+const PARTS: [&str; 4] =
+    ["warpbell/abi_fields.h", "warpbell/order/bulk.cuh", "warpbell/order/cpu.cuh", "warpbell/order/gpu.cuh"];
 /// Folder of the headers for CPU threads, which nvcc never sees.
 const CPU_ONLY: &str = "warpbell/cpu/";
 /// Environment variable with the folder of a CUDA toolkit, for the tests that need one.
