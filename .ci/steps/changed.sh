@@ -17,6 +17,7 @@ readonly AFFECTED=(
   'deploy/kubernetes/*'                     'language kubernetes'
   'deploy/*'                                'language'
   'fuzz/*'                                  'format language lint'
+  'benches/nvshmem/*'                       'format language tests'
   'benches/*.rs'                            'format language lint'
   'benches/*'                               'language kernels'
   'examples/template/*'                     'language tutorial kernels'

@@ -154,3 +154,13 @@ fn what_cannot_be_is_said() {
         }
     }
 }
+
+/// Tests the script that runs NVSHMEM and NCCL beside the program, with made-up ones in their places.
+#[test]
+fn the_comparison_with_other_libraries_adds_up() {
+    let mut tests = Command::new("python3");
+    tests.arg(tree::root().join("benches/nvshmem/test_compare.py")).arg(tree::program());
+    let o = tests.env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null()).output();
+    let o = o.unwrap_or_else(|e| panic!("python3: {e}; install it"));
+    assert!(o.status.success(), "{}", String::from_utf8_lossy(&o.stderr));
+}
