@@ -24,7 +24,7 @@ from child import Failure, run as run_child
 
 #: Time limits in seconds of one run of `bench shmem`, and of one program with a library.
 WARPBELL_LIMIT, LIBRARY_LIMIT = 120, 60
-BEFORE, WARPBELL, RAW = "before", "warpbell", "raw"
+BEFORE, WARPBELL, BUFFER, RAW = "before", "warpbell", "with a buffer", "raw"
 
 
 class Comparison:
@@ -66,15 +66,22 @@ class Warpbell:
         #: An older program may take no lists. Plain accesses are measured once.
         self.is_before = column == BEFORE
         commands = [rows.ON_CPU] if options.engine == "cpu" else list(dict.fromkeys(row.command for row in wanted.values()))
+        if column == BUFFER:
+            commands = [command + " --copy buffer" for command in commands if "-s warp" in command]
         self.commands = [one for command in commands for one in (single_values(command) if self.is_before else [command])]
-        self.world = ["--engine", options.engine, "--pes", options.pes, "--runs", 1, "--json", "-"]
+        self.world = ["--engine", options.engine, "--pes", options.pes, "--json", "-"]
 
     def measure(self, to):
         """Measures a round. A command that fails has no further ones."""
         seen = set()
         for command in list(self.commands):
-            arguments = [part for part in command.split() if part != "--raw" or not self.is_before]
+            arguments = [part for part in command.split() if part != "--raw" or self.column == WARPBELL]
+            if "--runs" not in arguments:
+                arguments += ["--runs", "1"]
             code, out, err = run_child([self.program, "bench", "shmem", *arguments, *self.world], WARPBELL_LIMIT, self.column)
+            if code != 0 and self.is_before and "is no test" in err:
+                self.commands.remove(command)
+                continue
             if code != 0:
                 to.fail(f"{self.column}: `{self.program} bench shmem {' '.join(arguments)}`: {ended(code)}\n{err}".rstrip())
                 self.commands.remove(command)
@@ -123,7 +130,7 @@ class Library:
 def programs(options, wanted):
     """Returns what is measured in each round, in turn."""
     root, found = pathlib.Path(options.folder), []
-    for program, column in ((options.program, WARPBELL), (options.before, BEFORE)):
+    for program, column in ((options.program, WARPBELL), (options.program, BUFFER), (options.before, BEFORE)):
         if program and not shutil.which(program):
             raise Failure(f"`{program}` is no program: `cargo build --profile dist` makes target/dist/warpbell")
         if program:
@@ -179,7 +186,7 @@ def cell(figures):
 
 def table(comparison, columns):
     """Returns the rows of the table as text, its head first."""
-    others = [column for column in columns if column not in (BEFORE, WARPBELL, RAW)]
+    others = [column for column in columns if column not in (BEFORE, WARPBELL, BUFFER, RAW)]
     lines = [["operation", "unit", *columns, "best other", "ratio", ""]]
     for name, row in comparison.wanted.items():
         figures = {column: comparison.figures(column, name) for column in columns}
@@ -220,7 +227,7 @@ def run(options):
         raise Failure(f"no row has `{options.only}` in its name: there are {', '.join(row.name for row in rows.ROWS)}")
     comparison = Comparison(wanted)
     measure(options, comparison)
-    order = [BEFORE, WARPBELL, RAW, *comparison.ns]
+    order = [BEFORE, WARPBELL, BUFFER, RAW, *comparison.ns]
     columns = sorted(comparison.ns, key=order.index)
     for column, head in comparison.heads.items():
         print(f"# {column}: {head}")

@@ -18,9 +18,12 @@ RATE = "Gop/s"
 ALL = "all -b 64k -e 16M -f 256 --window 256M --raw"
 REDUCE = "reduce -b 8 -e 8"
 BARRIER = "barrier -t 32"
-PUT_SIGNAL = "put_signal_ping_pong -b 8 -e 8 -t 32,512 --raw"
-PUT_SIGNAL_4K = "put_signal_ping_pong -b 4k -e 4k -t 512 --raw"
-PUT_SIGNAL_THREAD = "put_signal_ping_pong -b 8 -e 8 -s thread -t 1 --raw"
+#: The runs of a ping-pong have flags and messages at different addresses.
+PING_PONG = "p_ping_pong --raw --runs 16"
+P_SIGNAL = "p_signal_ping_pong --raw --runs 16"
+PUT_SIGNAL = "put_signal_ping_pong -b 8 -e 8 -t 32,512 --raw --runs 16 -n 2000"
+PUT_SIGNAL_LONG = "put_signal_ping_pong -b 4k -e 64k -f 16 -t 512 --raw --runs 16 -n 2000"
+PUT_SIGNAL_THREAD = "put_signal_ping_pong -b 8 -e 8 -s thread -t 32 --raw --runs 16 -n 2000"
 BLOCKS = "{call}_bw -b 4k -e {last} -f 16 -c 1,64 {window} --raw"
 WARP = "{call}_bw -b 4k -e 16M -f 16 -s warp -c 1 -t 32 -n 200 {window} --raw"
 WARP_LARGEST = "{call}_bw -b 256M -e 256M -s warp -c 1 -t 32 -n 2 {window} --raw"
@@ -74,12 +77,13 @@ def collectives():
 
 
 ROWS = (
-    Row("p_ping_pong 8", TIME, "p_ping_pong", 8, ALL, True),
-    Row("put_signal 8 thread", TIME, "put_signal_ping_pong", 8, PUT_SIGNAL_THREAD, scope="thread", threads=1),
+    Row("p_ping_pong 8", TIME, "p_ping_pong", 8, PING_PONG, True),
+    Row("p_signal 8", TIME, "p_signal_ping_pong", 8, P_SIGNAL, True),
+    Row("put_signal 8 thread", TIME, "put_signal_ping_pong", 8, PUT_SIGNAL_THREAD, True, scope="thread", threads=32),
     Row("put_signal 8 32 threads", TIME, "put_signal_ping_pong", 8, PUT_SIGNAL, True, scope="block", threads=32),
     Row("put_signal 8 512 threads", TIME, "put_signal_ping_pong", 8, PUT_SIGNAL, True, scope="block", threads=512),
-    Row("put_signal 4K 512 threads", TIME, "put_signal_ping_pong", 4 * KIB, PUT_SIGNAL_4K, scope="block", threads=512),
-    Row("put_signal 64K 512 threads", TIME, "put_signal_ping_pong", 64 * KIB, ALL, True, scope="block", threads=512),
+    Row("put_signal 4K 512 threads", TIME, "put_signal_ping_pong", 4 * KIB, PUT_SIGNAL_LONG, scope="block", threads=512),
+    Row("put_signal 64K 512 threads", TIME, "put_signal_ping_pong", 64 * KIB, PUT_SIGNAL_LONG, scope="block", threads=512),
     Row("barrier 32 threads", TIME, "barrier", 0, BARRIER, threads=32),
     Row("barrier 256 threads", TIME, "barrier", 0, ALL, True, threads=256),
     *collectives(),

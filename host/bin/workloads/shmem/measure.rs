@@ -2,7 +2,7 @@
 
 use super::kernel::{elapsed_ns, ns_per_tick};
 use super::row::{Figures, Percentiles, Row};
-use super::setting::{GUARD, Setting, Shape, Spans};
+use super::setting::{GUARD, PLACE_BYTES, PLACES, PLACES_BYTES, Setting, Shape, Spans};
 use super::test::{CopyPath, Family, Test};
 use crate::workloads::error::{MeasureError, refuse};
 use crate::workloads::multiprocessors::{Compute, GpuCost};
@@ -17,7 +17,7 @@ use warpbell::shmem::{Sym, World};
 
 /// Time limit of one launch.
 const LIMIT: Duration = Duration::from_secs(600);
-/// Number of flag words. The flag of a ping-pong and that of the barrier check are in separate cache lines.
+/// Number of flag words at each place. The flag of a ping-pong and that of the barrier check are in separate cache lines.
 const FLAGS: usize = 32;
 /// Index of the flag word for the barrier check.
 const CHECK_FLAG: usize = 16;
@@ -51,6 +51,8 @@ pub struct ShmemBench<'a> {
     compute_left: Option<f64>,
     /// Number of timed parts so far. Each part has its own data pattern.
     part: u64,
+    /// Place of the flag and message of a ping-pong.
+    place: u64,
 }
 
 /// Results of one timed part on one PE.
@@ -79,7 +81,7 @@ impl<'a> ShmemBench<'a> {
             world,
             source: world.malloc(most.source as usize)?,
             target: world.malloc(most.target.saturating_add(GUARD) as usize)?,
-            flag: world.malloc(FLAGS)?,
+            flag: world.malloc(FLAGS + PLACES_BYTES as usize / size_of::<u64>())?,
             wrong: engine.allocate(Place::Device, size_of::<u64>())?,
             gate: engine.allocate(Place::Device, size_of::<GateWords>())?,
             sharing,
@@ -87,6 +89,7 @@ impl<'a> ShmemBench<'a> {
             compute: setting.sms.map(|_| Compute::measure(engine)).transpose()?,
             compute_left: None,
             part: 0,
+            place: 0,
             setting,
         };
         match this.setting.test {
@@ -152,6 +155,7 @@ impl<'a> ShmemBench<'a> {
         let (mut times, mut wrong, mut percentiles) = (Vec::new(), 0, None);
         for run in 0..self.setting.runs.max(1) {
             let last = run + 1 == self.setting.runs.max(1);
+            self.place = if self.setting.test.family() == Family::PingPong { u64::from(run) % PLACES } else { 0 };
             let told = self.part(shape, raw, last)?;
             let of_all = self.setting.everybody() && self.setting.test.family() != Family::PingPong;
             let slowest = told.iter().take(if of_all { told.len() } else { 1 }).map(|t| t.elapsed_ns).max();
@@ -256,8 +260,8 @@ impl<'a> ShmemBench<'a> {
         };
         Parameters {
             source: self.source.address(),
-            target: self.target.address(),
-            flag: self.flag.address(),
+            target: self.target.address() + self.place * PLACE_BYTES,
+            flag: self.flag.address() + self.place * PLACE_BYTES,
             gate: self.gate.address(),
             bytes: shape.bytes,
             elements: shape.elements,
@@ -296,8 +300,10 @@ impl<'a> ShmemBench<'a> {
         let guarded = self.setting.spans(shape, pes).target + GUARD;
         let source_of = |pe: usize| SOURCE_SEED + pe as u64;
         let (target, bytes) = (self.target.address(), shape.bytes);
-        // Checks the received data. From offset `filled` on, the target must be unchanged.
-        let mut filled = 0;
+        // Checks the received data. Before offset `first` and from `filled` on, the target must be unchanged.
+        let place = self.place * PLACE_BYTES;
+        let first = if test == Test::PutSignalPingPong { place } else { 0 };
+        let mut filled = first;
         match test {
             Test::GetBw | Test::GetLatency => {
                 if active {
@@ -305,7 +311,13 @@ impl<'a> ShmemBench<'a> {
                     self.count(target, 0, filled, source_of((me + 1) % pes))?;
                 }
             }
-            Test::PutBw | Test::PutLatency | Test::PutSignalPingPong => {
+            Test::PutSignalPingPong => {
+                if let Some(sender) = self.sender() {
+                    filled = first + bytes;
+                    self.count(target + first, 0, bytes, source_of(sender))?;
+                }
+            }
+            Test::PutBw | Test::PutLatency => {
                 if let Some(sender) = self.sender() {
                     filled = shape.written();
                     self.count_messages(filled, bytes, source_of(sender))?;
@@ -357,10 +369,11 @@ impl<'a> ShmemBench<'a> {
             Test::Barrier => self.check_barrier(shape)?,
             Test::PPingPong | Test::PSignalPingPong | Test::Sync => {}
         }
+        self.count(target, 0, first, before)?;
         self.count(target, filled, guarded, before)?;
         let mut wrong: u64 = self.wrong.get(0)?;
         if test.family() == Family::PingPong && me < 2 {
-            wrong += u64::from(self.flag.read(0, 1)? != [self.turn]);
+            wrong += u64::from(self.flag.read(place as usize / size_of::<u64>(), 1)? != [self.turn]);
         }
         if test == Test::PSignalPingPong && me < 2 {
             wrong += sums.get::<u64>(0)?;
@@ -520,9 +533,31 @@ mod tests {
         // PE 1 gets nothing when PE 0 gets.
         assert_eq!(wrong_after_a_change(&setting(Test::GetLatency), 100, 7), 1);
         assert_eq!(wrong_after_a_change(&setting(Test::PRate), 4, 3), 1);
+        assert_eq!(wrong_after_a_change(&setting(Test::PutSignalPingPong), 24, 9), 1);
         assert_eq!(wrong_after_a_change(&setting(Test::Alltoall), 12, 20), 1);
         assert_eq!(wrong_after_a_change(&setting(Test::Fcollect), 12, 20), 1);
         assert_eq!(wrong_after_a_change(&setting(Test::Reduce), 12, 8), 1);
+    }
+
+    #[test]
+    fn each_run_of_a_ping_pong_has_a_place_of_its_own() {
+        for test in [Test::PPingPong, Test::PSignalPingPong, Test::PutSignalPingPong] {
+            // More runs than places: the last ones use the first places again.
+            let setting = Setting { runs: PLACES as u32 + 2, raw: true, ..setting(test) };
+            on_two(|world| {
+                let mut bench = ShmemBench::new(world, setting.clone()).unwrap();
+                assert_eq!((bench.measure(8).unwrap().wrong(), bench.place), (0, 1), "{test}");
+                // A byte before the message belongs to no run.
+                bench.place = 1;
+                let shape = bench.shape(8).unwrap();
+                let engine = world.engine();
+                let clocks = engine.allocate(Place::Device, size_of::<BlockClock>()).unwrap();
+                let sums = engine.allocate(Place::Device, 8).unwrap();
+                bench.timed(&shape, false, &clocks, &sums, None).unwrap();
+                bench.target.write(0, &[bench.target.read(0, 1).unwrap()[0] ^ 1]).unwrap();
+                assert_eq!(bench.check(&shape, &sums).unwrap(), 1, "{test}");
+            });
+        }
     }
 
     #[test]

@@ -52,6 +52,13 @@ pub struct Setting {
 
 /// Bytes behind a message that must not change.
 pub(super) const GUARD: u64 = 64;
+/// Number of places of a ping-pong's flag and message: one for each run, in turn. How far an address is from a
+/// multiprocessor differs, and with it the time of one word by a quarter.
+pub(super) const PLACES: u64 = 32;
+/// Bytes from one place to the next: another page of 4 KiB, and another line of it.
+pub(super) const PLACE_BYTES: u64 = 4096 + 128;
+/// Bytes of all places before the last one.
+pub(super) const PLACES_BYTES: u64 = (PLACES - 1) * PLACE_BYTES;
 /// Extra bytes of a heap for the world's own words and for alignment.
 const HEAP_SLACK: u64 = 8 << 20;
 /// Extra bytes of a heap for each PE of the world.
@@ -264,6 +271,7 @@ impl Setting {
         match self.test {
             Test::Alltoall => Spans { source: all, target: all },
             Test::Fcollect => Spans { source: one, target: all },
+            Test::PutSignalPingPong => Spans { source: one, target: one.saturating_add(PLACES_BYTES) },
             _ => Spans { source: one, target: one },
         }
     }
