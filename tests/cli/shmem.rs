@@ -78,7 +78,7 @@ fn every_test_is_verified_with_one_to_three_pes() {
         let rows = report["results"]["rows"].as_array().unwrap();
         let mut tests: Vec<&str> = rows.iter().map(|r| r["test"].as_str().unwrap()).collect();
         tests.dedup();
-        assert_eq!(tests.len(), 15, "{tests:?}");
+        assert_eq!(tests.len(), 16, "{tests:?}");
         for row in rows {
             assert_eq!(row["wrong"], 0, "{row}");
             assert!(row["time_ns"]["median"].as_f64().unwrap() > 0.0, "{row}");
@@ -90,6 +90,39 @@ fn every_test_is_verified_with_one_to_three_pes() {
             );
         }
     }
+}
+
+#[test]
+fn messages_are_verified_on_every_path() {
+    let short =
+        ["-b", "48", "-e", "2k", "-f", "8", "-n", "9", "-w", "2", "--window", "8k", "--runs", "1", "--json", "-"];
+    for (test, copy) in [
+        ("put_bw", "loads"),
+        ("put_bw", "bulk"),
+        ("put_bw", "buffer"),
+        ("put_bw", "shared"),
+        ("get_bw", "loads"),
+        ("get_bw", "bulk"),
+        ("get_bw", "buffer"),
+    ] {
+        let text = succeeds(&[&[test, "--pes", "2", "--copy", copy][..], &short].concat());
+        let report: Value = serde_json::from_str(&text[text.find("{\n").expect("a report")..]).unwrap();
+        let rows = report["results"]["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), 2, "{text}");
+        assert!(rows.iter().all(|row| row["wrong"] == 0 && row["copy"] == copy), "{text}");
+    }
+    let refused = |words: &[&str]| fails(&[&["--pes", "2", "--runs", "1"], words].concat());
+    let text = refused(&["get_bw", "--copy", "shared"]);
+    assert!(text.contains("--copy shared") && text.contains("use bulk or buffer"), "{text}");
+    let text = refused(&["put_bw", "--copy", "shared", "-b", "1M", "-e", "1M"]);
+    assert!(text.contains("1048576 bytes") && text.contains("49024") && text.contains("-e"), "{text}");
+    let text = refused(&["put_bw", "--copy", "shared", "-b", "8", "-e", "8", "--window", "1M"]);
+    assert!(
+        text.contains("131072 messages of 8 bytes") && text.contains("4096") && text.contains("--window"),
+        "{text}"
+    );
+    let text = refused(&["p_rate", "--copy", "bulk"]);
+    assert!(text.contains("p_rate does not take --copy"), "{text}");
 }
 
 #[test]
