@@ -187,7 +187,7 @@ WB_FLAT double wbd_g_f64(uint64_t world, uint64_t from, uint32_t pe);
 WB_FLAT uint32_t wbd_putmem(uint64_t world, uint64_t to, uint64_t from, uint64_t bytes, uint32_t pe);
 WB_FLAT uint32_t wbd_putmem_warp(uint64_t world, uint64_t to, uint64_t from, uint64_t bytes, uint32_t pe);
 WB_FLAT uint32_t wbd_putmem_block(uint64_t world, uint64_t to, uint64_t from, uint64_t bytes, uint32_t pe);
-/// @brief Copies bytes to a PE without waiting or a sync. The source stays unchanged until a quiet. Returns 0.
+/// @brief Copies bytes to a PE without waiting or a sync. The source stays unchanged until a flush or quiet. Returns 0.
 WB_FLAT uint32_t wbd_putmem_nbi(uint64_t world, uint64_t to, uint64_t from, uint64_t bytes, uint32_t pe);
 WB_FLAT uint32_t wbd_putmem_nbi_warp(uint64_t world, uint64_t to, uint64_t from, uint64_t bytes, uint32_t pe);
 WB_FLAT uint32_t wbd_putmem_nbi_block(uint64_t world, uint64_t to, uint64_t from, uint64_t bytes, uint32_t pe);
@@ -208,7 +208,7 @@ WB_FLAT uint32_t wbd_getmem_nbi_block(uint64_t world, uint64_t to, uint64_t from
 WB_FLAT uint32_t wbd_putmem_signal(uint64_t world, uint64_t to, uint64_t from, uint64_t bytes, uint64_t sig, uint64_t value, uint32_t operation, uint32_t pe);
 WB_FLAT uint32_t wbd_putmem_signal_warp(uint64_t world, uint64_t to, uint64_t from, uint64_t bytes, uint64_t sig, uint64_t value, uint32_t operation, uint32_t pe);
 WB_FLAT uint32_t wbd_putmem_signal_block(uint64_t world, uint64_t to, uint64_t from, uint64_t bytes, uint64_t sig, uint64_t value, uint32_t operation, uint32_t pe);
-/// @brief Copies bytes, then signals, without waiting. The source stays unchanged until a quiet. As above.
+/// @brief Copies bytes, then signals, without waiting. The source stays unchanged until a flush or quiet. As above.
 WB_FLAT uint32_t wbd_putmem_signal_nbi(uint64_t world, uint64_t to, uint64_t from, uint64_t bytes, uint64_t sig, uint64_t value, uint32_t operation, uint32_t pe);
 WB_FLAT uint32_t wbd_putmem_signal_nbi_warp(uint64_t world, uint64_t to, uint64_t from, uint64_t bytes, uint64_t sig, uint64_t value, uint32_t operation, uint32_t pe);
 WB_FLAT uint32_t wbd_putmem_signal_nbi_block(uint64_t world, uint64_t to, uint64_t from, uint64_t bytes, uint64_t sig, uint64_t value, uint32_t operation, uint32_t pe);
@@ -276,6 +276,14 @@ WB_FLAT uint32_t wbd_quiet(uint64_t world);
 WB_FLAT uint32_t wbd_quiet_block(uint64_t world);
 /// @brief Completes what all threads of this PE have put, in any block. Returns a status word.
 WB_FLAT uint32_t wbd_quiet_all_block(uint64_t world);
+/// @brief Waits until the sources of this thread's earlier puts may be written again, and of threads that it has synchronised with.
+///
+/// Says nothing of the puts' arrival. Returns a status word.
+WB_FLAT uint32_t wbd_flush(uint64_t world);
+/// @brief Waits until the sources of earlier puts of all threads of the block may be written again. Returns a status word.
+WB_FLAT uint32_t wbd_flush_block(uint64_t world);
+/// @brief Waits until the sources of what all threads of this PE have put may be written again, in any block. Returns a status word.
+WB_FLAT uint32_t wbd_flush_all_block(uint64_t world);
 
 /// @brief Completes the puts of the calling threads, and waits for all PEs: one thread, warp or block of each. Returns a status word.
 WB_FLAT uint32_t wbd_barrier_all(uint64_t world);

@@ -202,6 +202,12 @@ WB_FLAT uint32_t wbd_quiet_block(uint64_t world) {
 }
 WB_FLAT uint32_t wbd_quiet_all_block(uint64_t world) { return warpbell::flat::world(world).quiet_all(warpbell::by_block).word; }
 
+WB_FLAT uint32_t wbd_flush(uint64_t world) { return warpbell::flat::world(world).flush().word; }
+WB_FLAT uint32_t wbd_flush_block(uint64_t world) {
+  return warpbell::flat::by_first(warpbell::by_block, [=] { return wbd_flush(world); });
+}
+WB_FLAT uint32_t wbd_flush_all_block(uint64_t world) { return warpbell::flat::world(world).flush_all(warpbell::by_block).word; }
+
 WB_FLAT uint32_t wbd_team_my_pe(uint64_t team) { return warpbell::flat::at<wb_team_view>(team).team.pe; }
 WB_FLAT uint32_t wbd_team_n_pes(uint64_t team) { return warpbell::flat::at<wb_team_view>(team).team.size; }
 WB_FLAT uint32_t wbd_team_world_pe(uint64_t team, uint32_t member) { return warpbell::flat::team(team).world_pe(member); }

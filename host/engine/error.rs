@@ -283,7 +283,7 @@ pub struct OperationError {
 }
 
 /// Name and kind of each call of `wb_shmem_call`, indexed by its number minus `abi::SHMEM_OPCODE`.
-const CALLS: [(&str, Kind); 11] = [
+const CALLS: [(&str, Kind); 12] = [
     ("put", Kind::To),
     ("get", Kind::From),
     ("signal", Kind::To),
@@ -295,6 +295,7 @@ const CALLS: [(&str, Kind); 11] = [
     ("reduce", Kind::Collective),
     ("fcollect", Kind::Collective),
     ("alltoall", Kind::Collective),
+    ("flush", Kind::Wait),
 ];
 
 /// Kind of a call: the part that the other PE has in it.

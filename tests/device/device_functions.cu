@@ -205,6 +205,7 @@ WB_KERNEL void flat_memory(uint64_t world, symmetric* heap, uint64_t* report) {
     MOVE(1, wbd_putmem_nbi);
     MOVE(2, wbd_getmem);
     MOVE(3, wbd_getmem_nbi);
+    CHECK(wbd_flush(world) == 0);
     CHECK(wbd_fence(world) == 0);
     CHECK(wbd_quiet(world) == 0);
   }
@@ -218,6 +219,7 @@ WB_KERNEL void flat_memory(uint64_t world, symmetric* heap, uint64_t* report) {
   MOVE(9, wbd_putmem_nbi_block);
   MOVE(10, wbd_getmem_block);
   MOVE(11, wbd_getmem_nbi_block);
+  CHECK(wbd_flush_block(world) == 0 && wbd_flush_all_block(world) == 0);
   CHECK(wbd_fence_block(world) == 0);
   CHECK(wbd_quiet_block(world) == 0);
 #define SIGNAL(STEP, CALL, OPERATION) \

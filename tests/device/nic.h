@@ -54,6 +54,7 @@ class nic {
   void fail(uint32_t queue, uint32_t after, uint32_t syndrome) { queues_[queue]->fails_after = after, queues_[queue]->syndrome = syndrome; }
 
   void start() {
+    ending_.store(false, std::memory_order_relaxed);
     thread_ = std::thread([this] { serve(); });
   }
   void stop() {

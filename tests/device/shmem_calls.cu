@@ -64,6 +64,7 @@ enum kind : uint32_t {
   k_test_some_vector,
   k_fence,
   k_quiet,
+  k_flush,
   k_barrier,
   k_sync,
   k_ptr
@@ -312,6 +313,7 @@ struct machine {
     if (o.kind <= k_test_some_vector) return wait_of_type(o);
     if (o.kind == k_fence) return w.fence();
     if (o.kind == k_quiet) return void(w.quiet());
+    if (o.kind == k_flush) return void(w.flush());
     if (o.kind == k_barrier) return void(w.barrier_all(by_block));
     if (o.kind == k_sync) return void(w.sync_all(by_block));
     const uint8_t* there = w.ptr(sym<uint8_t>{at<uint8_t>(o.to)}, o.pe);

@@ -71,6 +71,9 @@ class stand {
   // Lets a queue pair fail. Call this before the queue is used.
   void break_queue(uint32_t from, uint32_t to, uint32_t lane, uint32_t syndrome) { nic_.fail(fabric_->queue(from, to, lane), 0, syndrome); }
 
+  // The adapter. It executes requests until it is stopped.
+  nic& adapter() { return nic_; }
+
   uint32_t size() const { return static_cast<uint32_t>(pes_.size()); }
   pe_state& pe(uint32_t p) { return pes_[p]; }
 
@@ -356,6 +359,70 @@ void far_apart() {
   }
 }
 
+// --- sources that are written again --------------------------------------------------------------------------------------
+
+// Puts from one source again and again, and writes it after each flush: what was put is what the source had.
+void reused(uint32_t n, uint32_t threads, uint32_t turns) {
+  constexpr uint64_t words = 700;
+  stand s(n, 1 << 20);
+  const uint64_t box = s.take(4 * words * turns), source = s.take(4 * words);
+  s.run_well(threads, [&](const world_ref& w, uint32_t p) {
+    uint32_t *to = s.here<uint32_t>(p, box), *from = s.here<uint32_t>(p, source);
+    for (uint32_t turn = 0; turn < turns; ++turn) {
+      for (uint64_t i = threadIdx.x; i < words; i += blockDim.x) from[i] = calls::told(p, turn, i);
+      __syncthreads();
+      w.put_nbi(by_block, to + words * turn, sym<uint32_t>{from}, words, (p + 1) % n);
+      if (turn % 2 == 0) {
+        CHECK(w.flush_all(by_block));
+      } else {
+        __syncthreads();
+        CHECK(w.flush());
+        __syncthreads();
+      }
+    }
+    w.barrier_all(by_block);
+  });
+  for (uint32_t p = 0; p < n; ++p) {
+    for (uint64_t i = 0; i < words * turns; ++i) {
+      CHECK(s.here<uint32_t>(p, box)[i] == calls::told((p + n - 1) % n, static_cast<uint32_t>(i / words), i % words));
+    }
+  }
+}
+
+// Tests that over an adapter a flush waits for the completion of a put and for no landing, and that a quiet waits for both.
+void flushed() {
+  stand s(2, 1 << 16);
+  const uint64_t at = s.take(256);
+  pe_state& p = s.pe(0);
+  const world_ref w(s.world(0));
+  const auto in_one_thread = [&](auto f) { stand::run_block(1, f); };
+  const sym<uint64_t> word{s.here<uint64_t>(0, at)};
+  s.adapter().stop();
+  p.control.deadline_ns = 20000000;
+  auto late = [&] {
+    w.put_nbi(word, word + 16, 16, 1);
+    const outcome o = w.flush();
+    CHECK(o.kind() == WB_TIMED_OUT);
+  };
+  in_one_thread(late);
+  const wb_error& e = p.log.entry[0];
+  CHECK(p.log.count == 1 && e.opcode == WB_CALL_FLUSH && e.queue == 0 && e.device == 1 && e.command == 0);
+  p.log = wb_error_log{}, p.abort = 0;
+  p.control.deadline_ns = 60ull * 1000000000;
+  s.adapter().start();
+  auto done = [&] {
+    CHECK(w.flush());
+    w.put_nbi(word, word + 16, 16, 1);
+    CHECK(w.flush_all(by_thread));
+    CHECK(s.adapter().requests(mlx5::op_dump) == 0);
+    w.get_nbi(word + 8, word, 8, 1);
+    CHECK(w.quiet());
+    CHECK(s.adapter().requests(mlx5::op_dump) == (adapter_flags == WB_SEND_CONSISTENCY ? 1u : 0u));
+  };
+  in_one_thread(done);
+  CHECK(p.log.count == 0);
+}
+
 // --- waits without a matching write --------------------------------------------------------------------------------------
 
 void ended() {
@@ -377,7 +444,7 @@ void ended() {
 
 // Tests that each call over a failed queue pair fails, names the PE, and ends the run, and that none returns success.
 void broken() {
-  constexpr uint32_t all = 5;
+  constexpr uint32_t all = 6;
   for (uint32_t which = 0; which < all; ++which) {
     stand s(2, 1 << 16);
     const uint64_t at = s.take(256);
@@ -395,6 +462,10 @@ void broken() {
           well = static_cast<bool>(w.quiet());
           break;
         case 3: w.get(far, word, 32, 1); break;
+        case 4:
+          w.put_nbi(word, word + 8, 16, 1);
+          well = static_cast<bool>(w.flush());
+          break;
         default:
           w.put(word, far, 32, 1);
           well = static_cast<bool>(w.quiet_all(by_thread));
@@ -408,7 +479,7 @@ void broken() {
     CHECK(e.status >> WB_STATUS_KIND_SHIFT == WB_NETWORK_ERROR && (e.status & 0xff) == mlx5::syndrome_remote_access);
     CHECK(e.device == 1 && e.queue == 0);
     CHECK(which >= 2 || before == 0);
-    CHECK((which != 2 && which != 4) || !well);
+    CHECK(which == 2 || which >= 4 ? !well : well);
     CHECK(*s.here<uint64_t>(1, at) == 0);
   }
 }
@@ -428,6 +499,8 @@ int main(int argc, char** argv) {
   }
   if (transport == by::network && adapter_flags != WB_SEND_COLLAPSED) broken();
   ended();
+  if (transport == by::network) flushed();
+  reused(3, 2 * width, 2 * effort);
   messages(2, width, 1, 30 * effort);
   messages(3, width == 1 ? 2 : width, 37, 10 * effort);
   if (width < 32) messages(4, 2 * width, 5, 5 * effort);

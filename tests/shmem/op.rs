@@ -50,7 +50,7 @@ numbered! {
         And, Or, Xor, FetchAnd, FetchOr, FetchXor,
         Wait, WaitAll, WaitAny, WaitSome, WaitAllVector, WaitAnyVector, WaitSomeVector,
         Test, TestAll, TestAny, TestSome, TestAllVector, TestAnyVector, TestSomeVector,
-        Fence, Quiet, Barrier, Sync, Ptr,
+        Fence, Quiet, Flush, Barrier, Sync, Ptr,
     }
 }
 numbered! {

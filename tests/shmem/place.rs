@@ -221,7 +221,7 @@ fn run(world: &World, grid: Grid, program: &Program) -> Result<(), String> {
     let got = answers.get_slice::<u64>(0, before.answers.len()).expect("it is that long");
     for op in &program.calls[me] {
         let range = op.answer as usize..(op.answer + op.answers()) as usize;
-        let silent = matches!(op.kind(), Kind::Quiet | Kind::Barrier);
+        let silent = matches!(op.kind(), Kind::Quiet | Kind::Flush | Kind::Barrier);
         let mut expected = after.answers.get(range.clone()).unwrap_or_default().to_vec();
         // The model loads through any address; there is none where loads do not reach.
         if op.kind() == Kind::Ptr && op.pe as usize != me && world.path().transport != "peer" {

@@ -1,8 +1,8 @@
 //! Programs whose result the memory model fixes.
 //!
 //! Calls are given in one order, each to a PE. Two calls conflict if they access the same bytes and one of them changes
-//! the bytes. Conflicting calls of different PEs have a barrier between them, those of the same PE a quiet. Changes by
-//! the same commutative atomic operation do not conflict.
+//! the bytes. Conflicting calls of different PEs have a barrier between them, those of the same PE a quiet, or a flush
+//! where the earlier call only puts the bytes. Changes by the same commutative atomic operation do not conflict.
 
 use super::model::{Memory, Model};
 use super::op::{Kind, NULL, OWN, Op, SIGNAL_SET};
@@ -27,6 +27,8 @@ struct Touch {
     from: usize,
     to: usize,
     access: Access,
+    /// True for the source of a put.
+    is_source: bool,
 }
 
 impl Touch {
@@ -83,8 +85,10 @@ impl Program {
         if meets(&self.touched, true) {
             self.barrier();
         } else if meets(&self.recent[me], false) {
-            self.calls[me].push(Op::new(Kind::Quiet));
-            self.recent[me].clear();
+            let others: Vec<Touch> = self.recent[me].iter().copied().filter(|t| !t.is_source).collect();
+            let (order, left) = if meets(&others, false) { (Kind::Quiet, Vec::new()) } else { (Kind::Flush, others) };
+            self.calls[me].push(Op::new(order));
+            self.recent[me] = left;
         }
         if (op.kind().is_wait() || op.kind() == Kind::SignalWait) && !self.model.ends(me, &op) {
             // No call would end the wait.
@@ -120,28 +124,26 @@ impl Program {
         };
         let on = |pe: usize, address: u64, bytes: usize, access: Access| {
             let (place, from) = at(pe, address);
-            Touch { me, place, from, to: from + bytes, access }
+            Touch { me, place, from, to: from + bytes, access, is_source: false }
         };
         let n = op.n as usize;
         let span = |stride: i64| if n == 0 { 0 } else { ((n - 1) * stride as usize + 1) * size };
+        let source = |bytes: usize| Touch { is_source: true, ..on(me, op.from, bytes, Access::Read) };
         let signal = |how: u32| {
             let access = if how == SIGNAL_SET { Access::Write } else { Access::Commute(Kind::Add, 8) };
             on(pe, op.sig, 8, access)
         };
         match kind {
             Kind::Put | Kind::PutNbi => {
-                vec![on(me, op.from, n * size, Access::Read), on(pe, op.to, n * size, Access::Write)]
+                vec![source(n * size), on(pe, op.to, n * size, Access::Write)]
             }
             Kind::PutSignal | Kind::PutSignalNbi => {
-                vec![on(me, op.from, n * size, Access::Read), on(pe, op.to, n * size, Access::Write), signal(op.how)]
+                vec![source(n * size), on(pe, op.to, n * size, Access::Write), signal(op.how)]
             }
             Kind::Get | Kind::GetNbi => {
                 vec![on(pe, op.from, n * size, Access::Read), on(me, op.to, n * size, Access::Write)]
             }
-            Kind::Iput => vec![
-                on(me, op.from, span(op.from_stride), Access::Read),
-                on(pe, op.to, span(op.to_stride), Access::Write),
-            ],
+            Kind::Iput => vec![source(span(op.from_stride)), on(pe, op.to, span(op.to_stride), Access::Write)],
             Kind::Iget => vec![
                 on(pe, op.from, span(op.from_stride), Access::Read),
                 on(me, op.to, span(op.to_stride), Access::Write),

@@ -1023,6 +1023,7 @@ pub const CALL_BROADCAST: u32 = 263;
 pub const CALL_REDUCE: u32 = 264;
 pub const CALL_FCOLLECT: u32 = 265;
 pub const CALL_ALLTOALL: u32 = 266;
+pub const CALL_FLUSH: u32 = 267;
 layouts! {
     wb_error ErrorEntry { status device queue command opcode blocks lba }
     wb_error_log ErrorLog { count stop reserved entry ready }

@@ -102,7 +102,7 @@ struct peer_path {
   // Returns the outcome of a request, after entering it in the error log if it is an error.
   WB_FN uint32_t ended(uint32_t word, uint64_t at, uint64_t bytes) const {
     if (word == WB_DONE) return word;
-    const uint32_t channel = call >= WB_CALL_BARRIER ? lane : 0;
+    const uint32_t channel = call >= WB_CALL_BARRIER && call <= WB_CALL_ALLTOALL ? lane : 0;
     detail::raise_call_error(net->control, word, call, pe, net->pe, at - net->local, bytes, channel);
     return word;
   }
@@ -230,17 +230,20 @@ WB_FN_COLD uint32_t get_strided(const wb_network* net, uint64_t to, uint64_t fro
 
 // --- completion and order --------------------------------------------------------------------------------------------
 
-// Waits for everything posted to all PEs in a lane, or for all_lanes in every lane. The threads share the PEs.
+// Waits for everything posted to all PEs in a lane, or for all_lanes in every lane. The threads share the PEs. With `landing`, data
+// that was read into the heap is visible, too. Without it, the adapter has read all sources.
 constexpr uint32_t all_lanes = 0xffffffffu;
-WB_FN_COLD uint32_t quiet(const wb_network* net, uint32_t call, uint32_t lane, uint32_t rank, uint32_t count) {
+WB_FN_COLD uint32_t quiet(const wb_network* net, uint32_t call, uint32_t lane, uint32_t rank, uint32_t count, bool landing) {
   uint32_t word = WB_DONE;
   for (uint32_t pe = rank; pe < net->size; pe += count) {
     const wb_peer* peer = peer_of(net, pe);
     const uint32_t queues = peer->queues == 0 ? 0 : lane == all_lanes ? peer->queue_count : 1;
     for (uint32_t i = 0; i < queues; ++i) {
       const peer_path w(net, call, pe, lane == all_lanes ? i : lane);
-      const uint32_t one = w.ended(w.is_idle() ? static_cast<uint32_t>(WB_DONE) : w.landed(w.queue.everything()), net->local, 0);
-      if (one != WB_DONE) word = one;
+      const uint32_t one = w.is_idle() ? static_cast<uint32_t>(WB_DONE)
+                           : landing   ? w.landed(w.queue.everything())
+                                       : completed(w.queue, w.queue.everything());
+      if (w.ended(one, net->local, 0) != WB_DONE) word = one;
     }
   }
   return word;

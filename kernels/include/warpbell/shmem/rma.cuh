@@ -3,7 +3,7 @@
 // `n` counts elements: any number, including 0, at any alignment of either end. Source and destination must not overlap, unless
 // they are equal. The threads of a warp or block share the work of a call. If other threads of the scope wrote the source, the
 // caller synchronises the scope before the call. When a call returns all threads see its results, except for a `_nbi` call, which
-// needs a `quiet` and a sync first.
+// needs a `quiet`, or a `flush` for a put's source, and a sync first.
 #pragma once
 
 #include <warpbell/bulk.cuh>
@@ -19,7 +19,7 @@ class world_rma : public world_base {
 
   /// @brief Copies `n` elements to symmetric address `to` on PE `pe`, without waiting. All threads of the scope call this.
   ///
-  /// @pre The source stays unchanged until `quiet`.
+  /// @pre The source stays unchanged until `flush` or `quiet`.
   /// @note No order with other calls: see fence and quiet. A failure is in the run's error log.
   template <class S, class To, class From> WB_FN void put_nbi(S s, To to, From from, size_t n, uint32_t pe) const {
     using T = element_t<To>;
@@ -187,7 +187,7 @@ class world_rma : public world_base {
   /// @note A sequentially consistent fence on scope system.
   WB_FN outcome quiet() const {
     outcome o{};
-    if (!all_by_stores()) o.word = call_cold<&network::quiet>(net(), WB_CALL_QUIET, network::own_lane(), 0, 1);
+    if (!all_by_stores()) o.word = call_cold<&network::quiet>(net(), WB_CALL_QUIET, network::own_lane(), 0, 1, true);
     order::fence<order::seq_cst, order::system>();
     return o;
   }
@@ -197,12 +197,30 @@ class world_rma : public world_base {
   /// The threads of the scope share the work. The call begins and ends with a sync of the scope.
   /// @return The outcome, equal in all threads in whether it is WB_DONE.
   template <class S> WB_FN outcome quiet_all(S) const {
-    bool failed = false;
     S::sync();
-    if (!all_by_stores()) {
-      failed = call_cold<&network::quiet>(net(), WB_CALL_QUIET, network::all_lanes, S::rank(), S::count()) != WB_DONE;
-    }
+    const bool failed = !wait_in_all_lanes<S>(WB_CALL_QUIET, true);
     order::fence<order::seq_cst, order::system>();
+    return outcome{S::any(failed) ? status_word(WB_STOPPED) : static_cast<uint32_t>(WB_DONE)};
+  }
+  /// @brief Returns when the sources of puts before the call may be written again. One thread calls this.
+  ///
+  /// Covers the same threads as `fence`. Says nothing of the puts' arrival, and nothing of get_nbi: see quiet.
+  /// @return The outcome: WB_DONE, or the error of a connection.
+  /// @note No wait where loads and stores reach every PE. A put loads its source before it returns, and a store that a thread makes
+  /// later, or after it has synchronised with this thread, is not seen by an earlier load (coherence, causality order). No fence.
+  WB_FN outcome flush() const {
+    outcome o{};
+    if (!all_by_stores()) o.word = call_cold<&network::quiet>(net(), WB_CALL_FLUSH, network::own_lane(), 0, 1, false);
+    return o;
+  }
+  /// @brief Returns when the sources of puts of all threads of this PE may be written again, including those of earlier kernels, in
+  /// any block. All threads of the scope call this.
+  ///
+  /// The threads of the scope share the work. The call begins and ends with a sync of the scope. Otherwise as flush.
+  /// @return The outcome, equal in all threads in whether it is WB_DONE.
+  template <class S> WB_FN outcome flush_all(S) const {
+    S::sync();
+    const bool failed = !wait_in_all_lanes<S>(WB_CALL_FLUSH, false);
     return outcome{S::any(failed) ? status_word(WB_STOPPED) : static_cast<uint32_t>(WB_DONE)};
   }
 
@@ -224,6 +242,12 @@ class world_rma : public world_base {
   }
 
  private:
+  // Waits for the requests of all blocks as one thread of the scope. Returns true if none has failed.
+  template <class S> WB_FN bool wait_in_all_lanes(wb_shmem_call call, bool landing) const {
+    return all_by_stores() ||
+           call_cold<&network::quiet>(net(), static_cast<uint32_t>(call), network::all_lanes, S::rank(), S::count(), landing) == WB_DONE;
+  }
+
   // With `finish`, the source of a put may be used again on return, or the data of a get has arrived.
   template <class S, class T> WB_FN void put_bytes(S s, T* d, const T* f, size_t n, uint32_t pe, bool finish) const {
     const size_t bytes = bytes_of(n, sizeof(T));

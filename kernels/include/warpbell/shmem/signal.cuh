@@ -19,7 +19,7 @@ class world_signal : public world_wait {
   ///
   /// @param sig Symmetric address of the signal word.
   /// @param how signal::set or signal::add.
-  /// @pre The source stays unchanged until `quiet`.
+  /// @pre The source stays unchanged until `flush` or `quiet`.
   /// @note A thread that waits for the signal sees the data (release here, acquire in the wait).
   template <class S, class To, class From>
   WB_FN void put_signal_nbi(S s, To to, From from, size_t n, uint64_t* sig, uint64_t value, signal how, uint32_t pe) const {

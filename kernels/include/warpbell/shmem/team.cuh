@@ -187,7 +187,7 @@ template <class Self> class team_calls {
   // Completes the channel's transfers: once all threads of the scope have returned and synchronised, sources may change and
   // requested data has arrived.
   template <class S> WB_FN uint32_t finish(S s, wb_shmem_call call, uint32_t channel) const {
-    if constexpr (Self::has_network) return network::quiet(world().net(), call, channel, s.rank(), s.count());
+    if constexpr (Self::has_network) return network::quiet(world().net(), call, channel, s.rank(), s.count(), true);
     return WB_DONE;
   }
 

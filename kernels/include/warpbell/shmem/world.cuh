@@ -7,7 +7,7 @@
 // of the host gives it to a kernel (`sym<T>`, or a plain pointer). A call that names a PE outside the world, or times out, enters
 // that in the run's error log and fails the run. That ends all waits of the run. Calls that wait also return their outcome.
 //
-// The calls are in layers, one file each: reach.cuh (PEs and data paths), rma.cuh (put, get, p, g, iput, iget, fence, quiet),
+// The calls are in layers, one file each: reach.cuh (PEs and data paths), rma.cuh (put, get, p, g, iput, iget, fence, quiet, flush),
 // atomic.cuh, wait.cuh, signal.cuh.
 #pragma once
 
