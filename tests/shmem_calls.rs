@@ -19,12 +19,13 @@ mod tree;
 use proptest::prelude::*;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use shmem::op::{Kind, Op, Scope, Type};
+use shmem::op::{Cmp, Kind, OWN, Op, Scope, Type};
 use shmem::place::{Place, between_processes, require_checks};
 use shmem::program::Program;
 use shmem::raw::Raw;
 use std::time::Duration;
 use warpbell::args;
+use warpbell::engine::abi::NO_PE;
 use warpbell::engine::{Engine, Image, Outcome, RunError};
 use warpbell::memory::Place as Memory;
 use warpbell::shmem::{Transport, World};
@@ -118,7 +119,7 @@ fn the_list_of_every_call_leaves_none_out() {
             made.iter().filter(|o| o.kind() == *kind || o.kind() == kind.as_test()).map(|o| o.ty()).collect();
         let wanted = match kind {
             // Waits that no call would end become tests of the word.
-            Kind::SignalWait => continue,
+            Kind::SignalWait | Kind::SignalWaitShadow => continue,
             Kind::Fetch | Kind::Set | Kind::Swap => 6,
             k if k.is_atomic() => 4,
             k if k.is_wait() => 8,
@@ -270,6 +271,29 @@ fn data_is_there_when_its_signal_is() {
 }
 
 #[test]
+fn signals_that_count_are_consumed_once_each_also_where_the_word_wraps() {
+    for (n, turns) in [(1, 40), (2, 300), (3, 100)] {
+        for (way, start) in
+            WAYS.into_iter().flat_map(|way| [(way, 0), (way, u64::MAX - 20), (way, i64::MAX as u64 - 20)])
+        {
+            let place = Place::over(way, n, 1, 1);
+            let wrong = place.on_all(|world| {
+                let (data, flags) = (world.malloc::<u32>(8).unwrap(), world.malloc::<u64>(32).unwrap());
+                flags.write(0, &[start; 32]).unwrap();
+                let wrong = world.engine().allocate(Memory::Device, 8).unwrap();
+                world.barrier_all().unwrap();
+                let args = args!(world, &data, &flags, start, turns, &wrong);
+                // SAFETY: the kernel's own arguments; memory is passed by reference, which keeps it.
+                unsafe { world.engine().launch("calls_counted", place.grid, args) }.unwrap().finish().unwrap();
+                world.barrier_all().unwrap();
+                wrong.get::<u64>(0).unwrap()
+            });
+            assert_eq!(wrong, vec![0; n], "{n} PEs, {way:?}, from {start:#x}");
+        }
+    }
+}
+
+#[test]
 fn what_others_write_is_collected_once_each() {
     const WORDS: usize = 40;
     for (n, some) in [(2, 0u32), (2, 1), (4, 0), (4, 1)] {
@@ -333,6 +357,7 @@ fn failed(call: impl Fn(u64) -> Op + Sync, deadline: Duration, stop: bool) -> Ru
         let ops = engine.allocate(Memory::Device, size_of::<Op>()).unwrap();
         ops.set(0, call(memory.offset() as u64)).unwrap();
         let own = engine.allocate(Memory::Device, 4096).unwrap();
+        own.fill(0, 4096, 0).unwrap();
         let args = args!(world, &ops, 1u64, &own, &own);
         // SAFETY: the kernel's own arguments; memory is passed by reference, which keeps it.
         let run = unsafe { engine.launch("calls_run", place.grid, args) }.unwrap();
@@ -354,17 +379,36 @@ fn first(error: &RunError) -> (Outcome, String) {
 
 const LONG: Duration = Duration::from_secs(600);
 
+const WAITS: [Kind; 9] = [
+    Kind::Wait,
+    Kind::WaitAll,
+    Kind::WaitAny,
+    Kind::WaitSome,
+    Kind::WaitAllVector,
+    Kind::WaitAnyVector,
+    Kind::WaitSomeVector,
+    Kind::SignalWait,
+    Kind::SignalWaitShadow,
+];
+
+/// Returns a wait for a word that is not 0, or for 3 signals, in memory of zeroes.
+fn nothing_but_zeroes(kind: Kind, at: u64) -> Op {
+    let value = if kind == Kind::SignalWaitShadow { 3 } else { 0 };
+    Op { value, to: at, from: OWN, sig: at, n: 4, ty: Type::U64 as u32, how: Cmp::Ne as u32, ..Op::new(kind) }
+}
+
 #[test]
 fn waits_that_nobody_ends_time_out_and_say_where() {
-    let never =
-        |kind: Kind| move |at: u64| Op { to: at, sig: at, n: 4, ty: Type::U64 as u32, value: 1, ..Op::new(kind) };
-    let waits = [Kind::Wait, Kind::WaitAll, Kind::WaitAny, Kind::WaitSome, Kind::SignalWait];
-    for kind in waits {
-        let error = failed(never(kind), Duration::from_millis(20), false);
-        let (outcome, said) = first(&error);
-        assert_eq!(outcome, Outcome::TimedOut, "{kind:?}");
-        let bytes = if matches!(kind, Kind::Wait | Kind::SignalWait) { 8 } else { 32 };
-        assert!(said.contains(&format!("wait_until on PE 0 ({bytes} bytes")), "{kind:?}: {said}");
+    for kind in WAITS {
+        for (pe, who) in [(NO_PE, ""), (1, ", waiting for PE 1"), (0, ", waiting for PE 0")] {
+            let never = |at: u64| Op { pe, ..nothing_but_zeroes(kind, at) };
+            let error = failed(never, Duration::from_millis(20), false);
+            let (outcome, said) = first(&error);
+            assert_eq!(outcome, Outcome::TimedOut, "{kind:?}");
+            let bytes = if matches!(kind, Kind::Wait | Kind::SignalWait | Kind::SignalWaitShadow) { 8 } else { 32 };
+            let text = format!("wait_until on PE 0{who} ({bytes} bytes at heap offset ");
+            assert!(said.contains(&text) && said.ends_with(": timed out"), "{kind:?}: {said}");
+        }
     }
 }
 
@@ -380,9 +424,18 @@ fn scalar(kind: Kind) -> Type {
 }
 
 #[test]
+fn waits_refuse_a_pe_that_is_not_there() {
+    for (kind, pe) in WAITS.into_iter().flat_map(|kind| [(kind, 2), (kind, NO_PE - 1)]) {
+        let (outcome, said) = first(&failed(|at| Op { pe, ..nothing_but_zeroes(kind, at) }, LONG, false));
+        assert_eq!(outcome, Outcome::BadArgument, "{kind:?}: {said}");
+        assert!(said.contains(&format!("waiting for PE {pe} (")), "{kind:?}: {said}");
+    }
+}
+
+#[test]
 fn every_call_refuses_a_pe_that_is_not_there() {
     for kind in &Kind::ALL[..=Kind::FetchXor as usize] {
-        if matches!(kind, Kind::SignalFetch | Kind::SignalWait) {
+        if matches!(kind, Kind::SignalFetch | Kind::SignalWait) || kind.counts() {
             continue;
         }
         let error = failed(

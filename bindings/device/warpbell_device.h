@@ -227,6 +227,17 @@ WB_FLAT uint64_t wbd_signal_fetch(uint64_t world, uint64_t sig);
 WB_FLAT uint32_t wbd_signal_wait_until(uint64_t world, uint64_t sig, uint32_t comparison, uint64_t value);
 /// @brief Waits for a signal in one thread of the block, then an acquire for all of them. As above.
 WB_FLAT uint32_t wbd_signal_wait_until_block(uint64_t world, uint64_t sig, uint32_t comparison, uint64_t value);
+/// @brief Waits until at least `n` signals have arrived that the shadow does not count, for one deadline at most, and counts `n` of them.
+///
+/// @param shadow Address of 8 bytes: the signals that were consumed, 0 at first. After success larger by `n`.
+/// @param n Less than 2^63.
+/// @param pe The PE that should signal, for the error of a wait that fails; 0xffffffff: not known.
+/// @return Status word. After success an acquire.
+WB_FLAT uint32_t wbd_signal_wait_shadow(uint64_t world, uint64_t sig, uint64_t shadow, uint64_t n, uint32_t pe);
+/// @brief Waits for signals in one thread of the block, which alone accesses the shadow, then an acquire for all of them. As above.
+WB_FLAT uint32_t wbd_signal_wait_shadow_block(uint64_t world, uint64_t sig, uint64_t shadow, uint64_t n, uint32_t pe);
+/// @brief Returns 1 if wbd_signal_wait_shadow would return at once, and then counts `n` signals. Otherwise 0.
+WB_FLAT uint32_t wbd_signal_test_shadow(uint64_t world, uint64_t sig, uint64_t shadow, uint64_t n);
 
 /// @brief Waits until a word of this PE compares true with `value`. As wbd_signal_wait_until.
 WB_FLAT uint32_t wbd_wait_until_u32(uint64_t world, uint64_t at, uint32_t comparison, uint32_t value);

@@ -134,6 +134,17 @@ WB_FLAT uint32_t wbd_signal_op_block(uint64_t world, uint64_t sig, uint64_t valu
     return wbd_signal_op(world, sig, value, operation, pe);
   });
 }
+WB_FLAT uint32_t wbd_signal_wait_shadow(uint64_t world, uint64_t sig, uint64_t shadow, uint64_t n, uint32_t pe) {
+  using namespace warpbell;
+  return flat::world(world).signal_wait_shadow(flat::pointer<uint64_t>(sig), *flat::pointer<uint64_t>(shadow), n, nullptr, pe).word;
+}
+WB_FLAT uint32_t wbd_signal_wait_shadow_block(uint64_t world, uint64_t sig, uint64_t shadow, uint64_t n, uint32_t pe) {
+  return warpbell::flat::by_first(warpbell::by_block, [=] { return wbd_signal_wait_shadow(world, sig, shadow, n, pe); });
+}
+WB_FLAT uint32_t wbd_signal_test_shadow(uint64_t world, uint64_t sig, uint64_t shadow, uint64_t n) {
+  using namespace warpbell;
+  return flat::world(world).signal_test_shadow(flat::pointer<uint64_t>(sig), *flat::pointer<uint64_t>(shadow), n);
+}
 WB_FLAT uint64_t wbd_signal_fetch(uint64_t world, uint64_t sig) {
   return warpbell::flat::world(world).signal_fetch(warpbell::flat::pointer<uint64_t>(sig));
 }

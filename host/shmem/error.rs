@@ -266,6 +266,12 @@ pub enum ShmemError {
         /// Number of PEs.
         size: usize,
     },
+    /// A wait for more signals than the wait can count.
+    #[error("a wait for {n} signals: a shadow tells 2^63 - 1 signals apart; wait for fewer at a time")]
+    Signals {
+        /// Number of signals.
+        n: u64,
+    },
     /// The elements are outside the symmetric array.
     #[error("elements {first}..{} are outside a symmetric array of {len}", .first.saturating_add(*.count))]
     OutOfBounds {

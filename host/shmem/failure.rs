@@ -26,7 +26,9 @@ impl Failure for ShmemError {
             Self::InUse { .. } | Self::Busy { .. } | Self::StreamFull { .. } => ErrorKind::Busy,
             Self::Setting { .. } | Self::Alignment { .. } | Self::NoKeys { .. } | Self::Foreign => ErrorKind::Argument,
             Self::NoTeam { .. } | Self::Lengths { .. } | Self::Region { .. } | Self::Cast { .. } => ErrorKind::Argument,
-            Self::Overlap { .. } | Self::NoPe { .. } | Self::OutOfBounds { .. } => ErrorKind::Argument,
+            Self::Overlap { .. } | Self::NoPe { .. } | Self::OutOfBounds { .. } | Self::Signals { .. } => {
+                ErrorKind::Argument
+            }
         }
     }
 

@@ -52,11 +52,19 @@ WB_CALL_KERNEL wb_shmem_signal(WB_PARAM warpbell::world_ref world, WB_PARAM warp
 }
 WB_EXPORT(wb_shmem_signal)
 
-WB_CALL_KERNEL wb_shmem_signal_wait(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::sym<uint64_t> sig, uint32_t how,
-                                    uint64_t value) {
-  if (threadIdx.x == 0) world.signal_wait_until(sig, static_cast<warpbell::cmp>(how), value);
+// Waits for a signal of `pe`, or of a PE that is not known (WB_NO_PE).
+WB_CALL_KERNEL wb_shmem_signal_wait(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::sym<uint64_t> sig, uint32_t how, uint64_t value,
+                                    uint32_t pe) {
+  if (threadIdx.x == 0) world.signal_wait_until(sig, static_cast<warpbell::cmp>(how), value, nullptr, pe);
 }
 WB_EXPORT(wb_shmem_signal_wait)
+
+// Waits for `n` signals that `shadow` does not count. The host counts them.
+WB_CALL_KERNEL wb_shmem_signal_wait_shadow(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::sym<uint64_t> sig, uint64_t shadow,
+                                           uint64_t n, uint32_t pe) {
+  if (threadIdx.x == 0) world.signal_wait_shadow(sig, shadow, n, nullptr, pe);
+}
+WB_EXPORT(wb_shmem_signal_wait_shadow)
 
 // Completes everything that this PE's kernels have put.
 WB_CALL_KERNEL wb_shmem_quiet(WB_PARAM warpbell::world_ref world) { world.quiet_all(warpbell::by_block); }

@@ -50,6 +50,7 @@ struct symmetric {
   uint64_t sig[steps];
   uint8_t got[steps][buffer_bytes];
   uint8_t source[steps][buffer_bytes];
+  uint64_t shadow;
 };
 
 }  // namespace
@@ -241,6 +242,13 @@ WB_KERNEL void flat_memory(uint64_t world, symmetric* heap, uint64_t* report) {
   }
   CHECK(wbd_signal_wait_until_block(world, address(heap->sig + 18), WBD_CMP_GE, 7) == 0);
   CHECK(wbd_signal_wait_until_block(world, address(heap->sig + 19), WBD_CMP_NE, 0) == 0);
+  if (is_first()) {
+    uint64_t shadow = 0;
+    CHECK(wbd_signal_wait_shadow(world, address(heap->sig + 18), address(&shadow), 4, before) == 0 && shadow == 4);
+    CHECK(wbd_signal_test_shadow(world, address(heap->sig + 18), address(&shadow), 4) == 0 && shadow == 4);
+    CHECK(wbd_signal_test_shadow(world, address(heap->sig + 18), address(&shadow), 3) == 1 && shadow == 7);
+  }
+  CHECK(wbd_signal_wait_shadow_block(world, address(heap->sig + 19), address(&heap->shadow), 8, WB_NO_PE) == 0 && heap->shadow == 8);
   CHECK(wbd_signal_fetch(world, address(heap->sig + 18)) == 7 && wbd_signal_fetch(world, address(heap->sig + 19)) == 8);
   CHECK(wbd_quiet_all_block(world) == 0);
   CHECK(wbd_barrier_all_block(world) == 0);

@@ -188,7 +188,7 @@ fn each_function_of_volumes_does_what_it_says() {
 }
 
 /// Bytes of `symmetric` of the kernels.
-const SYMMETRIC: usize = 32 * (3 * 8 + 2 * 192);
+const SYMMETRIC: usize = 32 * (3 * 8 + 2 * 192) + 8;
 
 /// Runs a kernel on both PEs of a world, with zeroes in the heap before.
 fn on_both(worlds: &[World], kernel: &str, with_team: bool) {

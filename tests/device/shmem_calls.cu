@@ -32,8 +32,11 @@ enum kind : uint32_t {
   k_signal_op,
   k_signal_set,
   k_signal_add,
+  k_signal_inc,
   k_signal_fetch,
   k_signal_wait,
+  k_signal_wait_shadow,
+  k_signal_test_shadow,
   k_fetch,
   k_set,
   k_swap,
@@ -262,13 +265,13 @@ struct machine {
     uint64_t says = 0;
     size_t* indices = reinterpret_cast<size_t*>(answer + o.answer + 2);
     switch (o.kind) {
-      case k_wait: ended = w.wait_until(word, how, v); break;
-      case k_wait_all: ended = w.wait_until_all(word, o.n, skip, how, v); break;
-      case k_wait_any: says = w.wait_until_any(word, o.n, skip, how, v, &ended); break;
-      case k_wait_some: says = w.wait_until_some(word, o.n, indices, skip, how, v, &ended); break;
-      case k_wait_all_vector: ended = w.wait_until_all_vector(word, o.n, skip, how, values); break;
-      case k_wait_any_vector: says = w.wait_until_any_vector(word, o.n, skip, how, values, &ended); break;
-      case k_wait_some_vector: says = w.wait_until_some_vector(word, o.n, indices, skip, how, values, &ended); break;
+      case k_wait: ended = w.wait_until(word, how, v, o.pe); break;
+      case k_wait_all: ended = w.wait_until_all(word, o.n, skip, how, v, o.pe); break;
+      case k_wait_any: says = w.wait_until_any(word, o.n, skip, how, v, &ended, o.pe); break;
+      case k_wait_some: says = w.wait_until_some(word, o.n, indices, skip, how, v, &ended, o.pe); break;
+      case k_wait_all_vector: ended = w.wait_until_all_vector(word, o.n, skip, how, values, o.pe); break;
+      case k_wait_any_vector: says = w.wait_until_any_vector(word, o.n, skip, how, values, &ended, o.pe); break;
+      case k_wait_some_vector: says = w.wait_until_some_vector(word, o.n, indices, skip, how, values, &ended, o.pe); break;
       case k_test: says = w.test(word, how, v); break;
       case k_test_all: says = w.test_all(word, o.n, skip, how, v); break;
       case k_test_any: says = w.test_any(word, o.n, skip, how, v); break;
@@ -295,20 +298,30 @@ struct machine {
 
   WB_FN void signals(const op& o) const {
     const sym<uint64_t> s{sig(o)};
-    uint64_t seen = 0;
+    uint64_t seen = 0, shadow = o.expected;
     switch (o.kind) {
       case k_signal_op: return w.signal_op(s, o.value, static_cast<signal>(o.how), o.pe);
       case k_signal_set: return w.signal_set(s, o.value, o.pe);
       case k_signal_add: return w.signal_add(s, o.value, o.pe);
+      case k_signal_inc: return w.signal_inc(s, o.pe);
       case k_signal_fetch: answer[o.answer] = w.signal_fetch(s); return;
-      default: answer[o.answer] = w.signal_wait_until(s, static_cast<cmp>(o.how), o.value, &seen).word; answer[o.answer + 1] = seen;
+      case k_signal_wait_shadow:
+        answer[o.answer] = w.signal_wait_shadow(s, shadow, o.value, &seen, o.pe).word;
+        answer[o.answer + 1] = shadow;
+        answer[o.answer + 2] = seen;
+        return;
+      case k_signal_test_shadow:
+        answer[o.answer] = w.signal_test_shadow(s, shadow, o.value);
+        answer[o.answer + 1] = shadow;
+        return;
+      default: answer[o.answer] = w.signal_wait_until(s, static_cast<cmp>(o.how), o.value, &seen, o.pe).word; answer[o.answer + 1] = seen;
     }
   }
 
   WB_FN void run(const op& o) const {
     if (o.kind <= k_put_signal_nbi) return blocks_of_type(o);
     if (o.kind <= k_g) return value_of_type(o);
-    if (o.kind <= k_signal_wait) return signals(o);
+    if (o.kind <= k_signal_test_shadow) return signals(o);
     if (o.kind <= k_fetch_xor) return atomic_of_type(o);
     if (o.kind <= k_test_some_vector) return wait_of_type(o);
     if (o.kind == k_fence) return w.fence();
@@ -445,6 +458,35 @@ template <class S> WB_FN uint64_t messages(S s, const world_ref& w, uint32_t* bo
   return wrong;
 }
 
+// Sends messages of one word to the next PE, each with a signal that counts, and takes those of the PE before, `turns` times. A turn
+// has one to three messages. `box` has `slots` words. Word 0 of `flags` counts messages that have arrived, word 16 those of this PE
+// that were taken; both were `start`. Returns the number of wrong words and counts.
+WB_FN uint64_t counted(const world_ref& w, uint32_t* box, uint64_t* flags, uint64_t start, uint32_t turns) {
+  constexpr uint32_t slots = 8;
+  const uint32_t me = w.my_pe(), all = w.n_pes(), next = (me + 1) % all, before = (me + all - 1) % all;
+  uint64_t came = start, freed = start, arrived = 0, wrong = 0;
+  uint32_t sent = 0, taken = 0;
+  for (uint32_t turn = 0; turn < turns; ++turn) {
+    const uint32_t n = 1 + turn % 3;
+    for (uint32_t i = 0; i < n; ++i, ++sent) {
+      if (sent >= slots && !w.signal_wait_shadow(flags + 16, freed, 1, nullptr, next)) return ~uint64_t{0};
+      const uint32_t word = told(me, sent, 0);
+      w.put_signal(box + sent % slots, &word, 1, flags, 1, signal::add, next);
+    }
+    if (!w.signal_wait_shadow(flags, came, n, &arrived, before)) return ~uint64_t{0};
+    wrong += arrived < n || arrived > slots || came != start + taken + n;
+    for (uint32_t i = 0; i < n; ++i, ++taken) {
+      wrong += order::load<order::relaxed, order::world>(box + taken % slots) != told(before, taken, 0);
+      w.signal_inc(flags + 16, before);
+    }
+  }
+  // No more signals come. A shadow ahead of the word waits for those that it counts.
+  uint64_t ahead = came + 5;
+  wrong += w.signal_test_shadow(flags, came, 1) || came != start + sent || !w.signal_test_shadow(flags, came, 0);
+  wrong += w.signal_test_shadow(flags, ahead, 0) || ahead != came + 5;
+  return wrong;
+}
+
 }  // namespace calls
 
 // Makes the calls of a list, one after the other, with a sync of the block in between.
@@ -479,6 +521,13 @@ WB_KERNEL void calls_messages(WB_PARAM warpbell::world_ref world, WB_PARAM warpb
   if (bad) order::fetch_add<order::relaxed>(wrong, bad);
 }
 WB_EXPORT(calls_messages)
+
+// Sends and takes messages by signals that count, in one thread of each PE.
+WB_KERNEL void calls_counted(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::sym<uint32_t> box,
+                             WB_PARAM warpbell::sym<uint64_t> flags, WB_PARAM uint64_t start, WB_PARAM uint32_t turns, uint64_t* wrong) {
+  if (threadIdx.x == 0 && blockIdx.x == 0) *wrong = calls::counted(world, box, flags, start, turns);
+}
+WB_EXPORT(calls_counted)
 
 // Collects on PE 0 `n` words that the others set, in the order of their arrival, `some` or one at a time. The others set theirs
 // (those whose index is their number modulo n_pes - 1) from the last to the first. Then came[k] is the index that arrived as number

@@ -4,6 +4,7 @@
 // tests/device/stress.rs.
 #define WB_CHECKED 1
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -229,6 +230,19 @@ void collected(uint32_t n, uint64_t words, uint32_t some) {
   for (int times : seen) CHECK(times == 1);
 }
 
+// --- signals that count -------------------------------------------------------------------------------------------------
+
+void counted(uint32_t n, uint64_t start, uint32_t turns) {
+  stand s(n, 1 << 16);
+  const uint64_t box = s.take(32), flags = s.take(32 * 8);
+  for (uint32_t p = 0; p < n; ++p) std::fill_n(s.here<uint64_t>(p, flags), 32, start);
+  std::vector<uint64_t> wrong(n, 1);
+  s.run_well(width, [&](const world_ref& w, uint32_t p) {
+    calls_counted(w, sym<uint32_t>{s.here<uint32_t>(p, box)}, sym<uint64_t>{s.here<uint64_t>(p, flags)}, start, turns, &wrong[p]);
+  });
+  for (uint64_t bad : wrong) CHECK(bad == 0);
+}
+
 // --- rounds of puts and gets of any length between barriers ------------------------------------------------------------
 
 void rounds(uint32_t n, uint32_t threads, uint32_t turns) {
@@ -294,7 +308,18 @@ void refused() {
   e = error_of(all, [&](const world_ref& w) { w.atomic_inc(reinterpret_cast<uint64_t*>(s.here<uint8_t>(0, good + 4)), 1); });
   CHECK(kind(e) == WB_BAD_ARGUMENT);
   e = error_of(all, [&](const world_ref& w) { w.wait_until(freed, cmp::eq, 0); });
-  CHECK(kind(e) == WB_BAD_ARGUMENT && e.opcode == WB_CALL_WAIT);
+  CHECK(kind(e) == WB_BAD_ARGUMENT && e.opcode == WB_CALL_WAIT && e.device == WB_NO_PE);
+  e = error_of(all, [&](const world_ref& w) { w.wait_until(word, cmp::eq, 0, 2); });
+  CHECK(kind(e) == WB_BAD_ARGUMENT && e.opcode == WB_CALL_WAIT && e.device == 2 && e.lba == good);
+  uint64_t shadow = 0;
+  e = error_of(all, [&](const world_ref& w) { w.signal_wait_shadow(word, shadow, uint64_t{1} << 63, nullptr, 1); });
+  CHECK(kind(e) == WB_BAD_ARGUMENT && e.opcode == WB_CALL_WAIT && e.device == 1 && shadow == 0);
+  e = error_of(all, [&](const world_ref& w) { CHECK(!w.signal_test_shadow(word, shadow, ~uint64_t{0})); });
+  CHECK(kind(e) == WB_BAD_ARGUMENT && e.opcode == WB_CALL_WAIT && e.device == WB_NO_PE && shadow == 0);
+  e = error_of(all, [&](const world_ref& w) { CHECK(!w.signal_test_shadow(freed, shadow, 0)); });
+  CHECK(kind(e) == WB_BAD_ARGUMENT && e.opcode == WB_CALL_WAIT && e.lba == not_taken);
+  e = error_of(all, [&](const world_ref& w) { w.signal_inc(word, 2); });
+  CHECK(kind(e) == WB_BAD_ARGUMENT && e.opcode == WB_CALL_SIGNAL && e.device == 2);
   e = error_of(all, [&](const world_ref& w) { w.iput(word, &before, ptrdiff_t{1} << 50, 1, 1 << 20, 1); });
   CHECK(kind(e) == WB_BAD_ARGUMENT && e.opcode == WB_CALL_PUT && e.blocks == 0xffffffffu);
   // Without atomics, stores still work.
@@ -438,6 +463,18 @@ void ended() {
   CHECK(how[0] == WB_TIMED_OUT && how[1] == WB_STOPPED);
   const wb_error& e = s.pe(0).log.entry[0];
   CHECK(e.opcode == WB_CALL_WAIT && e.queue == 0 && e.device == WB_NO_PE && e.lba == at && e.blocks == 8);
+  // A wait for signals keeps its shadow, says how many have come, and names the PE. A shadow ahead of the word waits, too.
+  pe_state& p = s.pe(0);
+  *s.here<uint64_t>(0, at) = 8;
+  const world_ref w(s.world(0));
+  for (const uint64_t counted : {6, 8, 20}) {
+    p.log = wb_error_log{}, p.abort = 0;
+    uint64_t shadow = counted, arrived = 9;
+    auto lane = [&] { CHECK(w.signal_wait_shadow(s.here<uint64_t>(0, at), shadow, 3, &arrived, 1).kind() == WB_TIMED_OUT); };
+    stand::run_block(1, lane);
+    CHECK(shadow == counted && arrived == (counted < 8 ? 8 - counted : 0));
+    CHECK(p.log.count == 1 && p.log.entry[0].device == 1 && p.log.entry[0].lba == at);
+  }
 }
 
 // --- an adapter that fails ---------------------------------------------------------------------------------------------
@@ -507,6 +544,7 @@ int main(int argc, char** argv) {
   atomics(3, width == 32 ? 32 : 2 * width, 5 * effort);
   locked(2, width == 32 ? 4 : 2 * width, 2 * effort);
   for (uint32_t some : {0u, 1u}) collected(3, 24, some);
+  for (uint64_t start : {uint64_t{0}, ~uint64_t{0} - 7}) counted(3, start, 20 * effort);
   rounds(width == 32 ? 2 : 4, width == 1 ? 2 : width, 4 * effort);
   std::printf("shmem_stress, warps of %u, by %s: ok\n", width, how.c_str());
   return 0;

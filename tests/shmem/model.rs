@@ -1,6 +1,6 @@
 //! A model of every call, one call after the other, on plain memory.
 
-use super::op::{Cmp, Kind, NULL, OWN, Op, SIGNAL_SET, Type};
+use super::op::{Cmp, Kind, NULL, OWN, Op, SIGNAL_ADD, SIGNAL_SET, Type};
 
 /// Memory of each PE: its part of the arena, its private buffer, the results of its calls.
 #[derive(Clone, Debug)]
@@ -70,11 +70,19 @@ impl Model {
         (all, found)
     }
 
+    /// Returns the number of signals that have arrived and that the shadow does not count.
+    fn beyond(&mut self, me: usize, op: &Op) -> i64 {
+        self.load(me, me, op.sig, Type::U64).wrapping_sub(op.expected) as i64
+    }
+
     /// Returns true if a wait would end now.
     pub fn ends(&mut self, me: usize, op: &Op) -> bool {
         if op.kind() == Kind::SignalWait {
             let word = self.load(me, me, op.sig, Type::U64);
             return Cmp::of(op.how).holds(word.into(), op.value.into());
+        }
+        if op.kind().counts() {
+            return self.beyond(me, op) >= op.value as i64;
         }
         let (all, found) = self.look(me, op);
         match op.kind().as_test() {
@@ -140,7 +148,8 @@ impl Model {
             }
             Kind::SignalOp => self.signal(me, op, op.how),
             Kind::SignalSet => self.signal(me, op, SIGNAL_SET),
-            Kind::SignalAdd => self.signal(me, op, super::op::SIGNAL_ADD),
+            Kind::SignalAdd => self.signal(me, op, SIGNAL_ADD),
+            Kind::SignalInc => self.signal(me, &Op { value: 1, ..*op }, SIGNAL_ADD),
             Kind::SignalFetch => {
                 let value = self.load(me, me, op.sig, Type::U64);
                 self.answer(me, op, 0, value);
@@ -149,6 +158,17 @@ impl Model {
                 let value = self.load(me, me, op.sig, Type::U64);
                 self.answer(me, op, 0, 0);
                 self.answer(me, op, 1, value);
+            }
+            Kind::SignalWaitShadow => {
+                let beyond = self.beyond(me, op);
+                self.answer(me, op, 0, 0);
+                self.answer(me, op, 1, op.expected.wrapping_add(op.value));
+                self.answer(me, op, 2, beyond as u64);
+            }
+            Kind::SignalTestShadow => {
+                let ends = self.ends(me, op);
+                self.answer(me, op, 0, ends.into());
+                self.answer(me, op, 1, op.expected.wrapping_add(if ends { op.value } else { 0 }));
             }
             k if k.is_atomic() => self.atomic(me, op),
             k if k.is_wait() => self.wait(me, op),

@@ -45,7 +45,7 @@ numbered! {
     /// `kind` of shmem_calls.cu.
     Kind {
         Put, PutNbi, Get, GetNbi, Iput, Iget, PutSignal, PutSignalNbi, P, G,
-        SignalOp, SignalSet, SignalAdd, SignalFetch, SignalWait,
+        SignalOp, SignalSet, SignalAdd, SignalInc, SignalFetch, SignalWait, SignalWaitShadow, SignalTestShadow,
         Fetch, Set, Swap, CompareSwap, Add, FetchAdd, Inc, FetchInc,
         And, Or, Xor, FetchAnd, FetchOr, FetchXor,
         Wait, WaitAll, WaitAny, WaitSome, WaitAllVector, WaitAnyVector, WaitSomeVector,
@@ -135,6 +135,10 @@ impl Kind {
     pub fn is_wait(self) -> bool {
         (Self::Wait..=Self::TestSomeVector).contains(&self)
     }
+    /// Returns true for calls that count signals of their own PE.
+    pub fn counts(self) -> bool {
+        matches!(self, Self::SignalWaitShadow | Self::SignalTestShadow)
+    }
     /// Returns the kind that looks without waiting.
     pub fn as_test(self) -> Self {
         if (Self::Wait..=Self::WaitSomeVector).contains(&self) {
@@ -170,6 +174,7 @@ impl Op {
     pub fn answers(&self) -> u64 {
         match self.kind() {
             k if k.is_wait() => 2 + self.n,
+            Kind::SignalWaitShadow => 3,
             _ => 2,
         }
     }

@@ -90,10 +90,12 @@ impl Program {
             self.calls[me].push(Op::new(order));
             self.recent[me] = left;
         }
-        if (op.kind().is_wait() || op.kind() == Kind::SignalWait) && !self.model.ends(me, &op) {
+        let may_wait = op.kind().is_wait() || matches!(op.kind(), Kind::SignalWait | Kind::SignalWaitShadow);
+        if may_wait && !self.model.ends(me, &op) {
             // No call would end the wait.
             op.kind = match op.kind() {
                 Kind::SignalWait => Kind::SignalFetch,
+                Kind::SignalWaitShadow => Kind::SignalTestShadow,
                 k => k.as_test(),
             } as u32;
         }
@@ -153,8 +155,10 @@ impl Program {
             Kind::Ptr => vec![on(pe, op.to, 1, Access::Read)],
             Kind::SignalOp => vec![signal(op.how)],
             Kind::SignalSet => vec![on(pe, op.sig, 8, Access::Write)],
-            Kind::SignalAdd => vec![on(pe, op.sig, 8, Access::Commute(Kind::Add, 8))],
-            Kind::SignalFetch | Kind::SignalWait => vec![on(me, op.sig, 8, Access::Read)],
+            Kind::SignalAdd | Kind::SignalInc => vec![on(pe, op.sig, 8, Access::Commute(Kind::Add, 8))],
+            Kind::SignalFetch | Kind::SignalWait | Kind::SignalWaitShadow | Kind::SignalTestShadow => {
+                vec![on(me, op.sig, 8, Access::Read)]
+            }
             Kind::Fetch => vec![on(pe, op.to, size, Access::Read)],
             Kind::Add | Kind::Inc => vec![on(pe, op.to, size, Access::Commute(Kind::Add, size))],
             Kind::And | Kind::Or | Kind::Xor => vec![on(pe, op.to, size, Access::Commute(kind, size))],

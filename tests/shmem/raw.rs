@@ -68,6 +68,9 @@ impl Raw {
         } else {
             SIGNAL_ADD
         };
+        if kind.counts() {
+            op.value >>= 1;
+        }
         self.place(&mut op, limits.arena, me == pe);
         (me, op)
     }

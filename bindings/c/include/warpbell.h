@@ -365,6 +365,11 @@
 #define WB_SIGNAL_ADD 10
 
 /**
+ * No particular PE: the error of a wait that fails names none.
+ */
+#define WB_ANY_PE UINT32_MAX
+
+/**
  * Equal.
  */
 #define WB_CMP_EQ 0
@@ -3210,6 +3215,46 @@ wb_code wb_symmetric_wait(const struct wb_symmetric_t *signal,
                           uint32_t cmp,
                           uint64_t value,
                           const struct wb_stream_t *stream);
+
+/**
+ * Waits as `wb_symmetric_wait` does, for a signal of one PE. The error of a wait that fails names that PE.
+ *
+ * @param signal Memory with the signal, a word of 8 bytes.
+ * @param offset Byte of the word, a multiple of 8.
+ * @param cmp As of `wb_symmetric_wait`.
+ * @param value Value to compare with.
+ * @param pe PE that should signal, or `WB_ANY_PE`. The signal of another PE ends the wait, too.
+ * @param stream Null: the call returns then. Otherwise later work of the stream waits.
+ * @return As of `wb_symmetric_wait`; `WB_ERR_ARGUMENT` if the world has no such PE.
+ */
+wb_code wb_symmetric_wait_from(const struct wb_symmetric_t *signal,
+                               size_t offset,
+                               uint32_t cmp,
+                               uint64_t value,
+                               uint32_t pe,
+                               const struct wb_stream_t *stream);
+
+/**
+ * Waits until at least `n` signals have arrived in a word of this PE that `shadow` does not count. Data that was put before these
+ * signals has then arrived. The shadow is the sum of the signals that were consumed, from the word's first value on: 0 in fresh memory.
+ * Word and shadow wrap. An addition of k to the word is k signals.
+ *
+ * @param signal Memory with the signal, a word of 8 bytes that `WB_SIGNAL_ADD` updates.
+ * @param offset Byte of the word, a multiple of 8.
+ * @param shadow Signals that were consumed.
+ * @param n Number of signals, less than 2^63.
+ * @param pe PE that should signal, for the error of a wait that fails, or `WB_ANY_PE`. The signals of other PEs count, too.
+ * @param consumed Receives `shadow` plus `n`, for the next wait; with a stream at once. Unchanged after an error.
+ * @param stream Null: the call returns then. Otherwise later work of the stream waits.
+ * @return As of `wb_symmetric_wait`; `WB_ERR_ARGUMENT` if the world has no such PE, or `n` is too large.
+ */
+wb_code wb_symmetric_wait_shadow(const struct wb_symmetric_t *signal,
+                                 size_t offset,
+                                 uint64_t shadow,
+                                 uint64_t n,
+                                 uint32_t pe,
+                                 uint64_t *consumed,
+                                 const struct wb_stream_t *stream);
 
 /**
  * Performs an atomic operation on a word of a PE.

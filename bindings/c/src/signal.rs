@@ -16,6 +16,9 @@ pub const WB_SIGNAL_SET: u32 = 9;
 /// Adds the value to the word.
 pub const WB_SIGNAL_ADD: u32 = 10;
 
+/// No particular PE: the error of a wait that fails names none.
+pub const WB_ANY_PE: u32 = u32::MAX;
+
 /// Equal.
 pub const WB_CMP_EQ: u32 = 0;
 /// Not equal.
@@ -157,16 +160,90 @@ pub unsafe extern "C" fn wb_symmetric_wait(
     value: u64,
     stream: In<wb_stream_t>,
 ) -> wb_code {
+    guard(|| wait(signal, offset, cmp, value, None, stream))
+}
+
+/// Waits as `wb_symmetric_wait` does, for a signal of one PE. The error of a wait that fails names that PE.
+///
+/// @param signal Memory with the signal, a word of 8 bytes.
+/// @param offset Byte of the word, a multiple of 8.
+/// @param cmp As of `wb_symmetric_wait`.
+/// @param value Value to compare with.
+/// @param pe PE that should signal, or `WB_ANY_PE`. The signal of another PE ends the wait, too.
+/// @param stream Null: the call returns then. Otherwise later work of the stream waits.
+/// @return As of `wb_symmetric_wait`; `WB_ERR_ARGUMENT` if the world has no such PE.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_symmetric_wait_from(
+    signal: In<wb_symmetric_t>,
+    offset: usize,
+    cmp: u32,
+    value: u64,
+    pe: u32,
+    stream: In<wb_stream_t>,
+) -> wb_code {
+    guard(|| wait(signal, offset, cmp, value, particular(pe), stream))
+}
+
+/// Waits until at least `n` signals have arrived in a word of this PE that `shadow` does not count. Data that was put before these
+/// signals has then arrived. The shadow is the sum of the signals that were consumed, from the word's first value on: 0 in fresh memory.
+/// Word and shadow wrap. An addition of k to the word is k signals.
+///
+/// @param signal Memory with the signal, a word of 8 bytes that `WB_SIGNAL_ADD` updates.
+/// @param offset Byte of the word, a multiple of 8.
+/// @param shadow Signals that were consumed.
+/// @param n Number of signals, less than 2^63.
+/// @param pe PE that should signal, for the error of a wait that fails, or `WB_ANY_PE`. The signals of other PEs count, too.
+/// @param consumed Receives `shadow` plus `n`, for the next wait; with a stream at once. Unchanged after an error.
+/// @param stream Null: the call returns then. Otherwise later work of the stream waits.
+/// @return As of `wb_symmetric_wait`; `WB_ERR_ARGUMENT` if the world has no such PE, or `n` is too large.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn wb_symmetric_wait_shadow(
+    signal: In<wb_symmetric_t>,
+    offset: usize,
+    shadow: u64,
+    n: u64,
+    pe: u32,
+    consumed: Out<u64>,
+    stream: In<wb_stream_t>,
+) -> wb_code {
     guard(|| {
+        consumed.check("consumed")?;
         let (signal, stream) = (share(signal)?, stream.optional()?);
-        let (world, how) = (signal.world(), comparison(cmp)?);
+        let world = signal.world();
         let word = part::<u64>(&signal, offset, WORD)?;
+        let mut shadow = shadow;
         let done = match stream {
-            None => world.signal_wait_until(word, how, value),
-            Some(on) => world.signal_wait_until_on(on, word, how, value),
+            None => world.signal_wait_shadow(word, &mut shadow, n, particular(pe)),
+            Some(on) => world.signal_wait_shadow_on(on, word, &mut shadow, n, particular(pe)),
         };
-        of_world(world, done)
+        of_world(world, done)?;
+        consumed.write("consumed", shadow)
     })
+}
+
+/// Returns a PE that is not `WB_ANY_PE`.
+fn particular(pe: u32) -> Option<usize> {
+    (pe != WB_ANY_PE).then(|| number(pe))
+}
+
+fn wait(
+    signal: In<wb_symmetric_t>,
+    offset: usize,
+    cmp: u32,
+    value: u64,
+    from: Option<usize>,
+    stream: In<wb_stream_t>,
+) -> Result<(), Error> {
+    let (signal, stream) = (share(signal)?, stream.optional()?);
+    let (world, how) = (signal.world(), comparison(cmp)?);
+    let word = part::<u64>(&signal, offset, WORD)?;
+    let done = match (stream, from) {
+        (None, None) => world.signal_wait_until(word, how, value),
+        (None, Some(pe)) => world.signal_wait_until_from(word, how, value, pe),
+        (Some(on), None) => world.signal_wait_until_on(on, word, how, value),
+        (Some(on), Some(pe)) => world.signal_wait_until_from_on(on, word, how, value, pe),
+    };
+    of_world(world, done)
 }
 
 /// An atomic operation with the operands as C passes them.

@@ -277,8 +277,8 @@ pub(crate) fn signal_wait(
     py: Python<'_>,
     world: &World,
     signal: &Bound<'_, PyAny>,
-    cmp: &str,
-    value: u64,
+    (cmp, value): (&str, u64),
+    pe: Option<i64>,
     stream: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<()> {
     let how = match cmp {
@@ -290,13 +290,41 @@ pub(crate) fn signal_wait(
         "ge" | ">=" => Cmp::Ge,
         other => return Err(Failure::invalid(format!("cmp is `{other}`; use eq, ne, gt, le, lt or ge")).into()),
     };
-    let word = signal_word(world, signal)?;
+    let (word, from) = (signal_word(world, signal)?, awaited(world, pe)?);
     let on = world.on(py, stream, &[])?;
     world.run(py, on, move |world, on| {
         let word = word.part.elements::<u64>()?;
-        match on {
-            None => world.signal_wait_until(word, how, value),
-            Some(stream) => world.signal_wait_until_on(stream, word, how, value),
+        match (on, from) {
+            (None, None) => world.signal_wait_until(word, how, value),
+            (None, Some(pe)) => world.signal_wait_until_from(word, how, value, pe),
+            (Some(stream), None) => world.signal_wait_until_on(stream, word, how, value),
+            (Some(stream), Some(pe)) => world.signal_wait_until_from_on(stream, word, how, value, pe),
         }
     })
+}
+
+/// Waits for `n` signals that a shadow does not count. Returns the shadow that counts them.
+pub(crate) fn signal_wait_shadow(
+    py: Python<'_>,
+    world: &World,
+    signal: &Bound<'_, PyAny>,
+    (shadow, n): (u64, u64),
+    pe: Option<i64>,
+    stream: Option<&Bound<'_, PyAny>>,
+) -> PyResult<u64> {
+    let (word, from) = (signal_word(world, signal)?, awaited(world, pe)?);
+    let on = world.on(py, stream, &[])?;
+    world.run(py, on, move |world, on| {
+        let (word, mut shadow) = (word.part.elements::<u64>()?, shadow);
+        match on {
+            None => world.signal_wait_shadow(word, &mut shadow, n, from),
+            Some(stream) => world.signal_wait_shadow_on(stream, word, &mut shadow, n, from),
+        }
+    })?;
+    Ok(shadow.wrapping_add(n))
+}
+
+/// Returns the PE that the error of a wait names.
+fn awaited(world: &World, pe: Option<i64>) -> Result<Option<usize>, Failure> {
+    pe.map(|pe| pe_of(pe, world.pes())).transpose()
 }

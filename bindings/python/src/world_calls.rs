@@ -72,30 +72,49 @@ impl World {
     }
 
     /// Waits until a comparison of ``signal`` of this PE with ``value`` holds: ``"eq"``, ``"ne"``, ``"gt"``, ``"le"``, ``"lt"``, ``"ge"``.
-    /// Elements that were put before the signal have then arrived. The wait ends by the engine's deadline.
-    #[pyo3(signature = (signal, value, cmp = "ge", *, stream = None))]
+    /// Elements that were put before the signal have then arrived. The wait ends by the engine's deadline. ``pe`` is the PE that should
+    /// signal: the error of a wait that fails names it. The signal of another PE ends the wait, too.
+    #[pyo3(signature = (signal, value, cmp = "ge", *, pe = None, stream = None))]
     fn signal_wait(
         &self,
         py: Python<'_>,
         signal: &Bound<'_, PyAny>,
         value: u64,
         cmp: &str,
+        pe: Option<i64>,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        transfer::signal_wait(py, self, signal, cmp, value, stream)
+        transfer::signal_wait(py, self, signal, (cmp, value), pe, stream)
     }
 
     /// ``signal_wait`` with the operands in OpenSHMEM's order.
-    #[pyo3(signature = (signal, cmp, value, *, stream = None))]
+    #[pyo3(signature = (signal, cmp, value, *, pe = None, stream = None))]
     fn wait_until(
         &self,
         py: Python<'_>,
         signal: &Bound<'_, PyAny>,
         cmp: &str,
         value: u64,
+        pe: Option<i64>,
         stream: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        transfer::signal_wait(py, self, signal, cmp, value, stream)
+        transfer::signal_wait(py, self, signal, (cmp, value), pe, stream)
+    }
+
+    /// Waits until at least ``n`` signals have arrived in ``signal`` of this PE that ``shadow`` does not count. Returns ``shadow`` plus
+    /// ``n``, for the next wait; with a stream at once. The shadow is the sum of the signals that were consumed, 0 at first. Word and
+    /// shadow wrap at 2**64. Elements that were put before these signals have then arrived. ``pe`` as of ``signal_wait``.
+    #[pyo3(signature = (signal, shadow, n = 1, *, pe = None, stream = None))]
+    fn signal_wait_shadow(
+        &self,
+        py: Python<'_>,
+        signal: &Bound<'_, PyAny>,
+        shadow: u64,
+        n: u64,
+        pe: Option<i64>,
+        stream: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<u64> {
+        transfer::signal_wait_shadow(py, self, signal, (shadow, n), pe, stream)
     }
 
     /// Returns the first element on a PE, read in one piece. Atomic words are integers and floats of 32 or 64 bits.

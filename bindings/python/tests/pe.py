@@ -109,8 +109,17 @@ def transfers(world):
         world.wait_until(arrived[1], ">=", number)
         world.barrier()
     world.signal_op(arrived[1], 40, next_)
-    world.wait_until(arrived[1], "eq", 40)
+    world.wait_until(arrived[1], "eq", 40, pe=before)
+    world.barrier()
     stream = ENGINE.stream()
+    # Signals that count: three by the host in two steps, then one in a stream.
+    shadow = 40
+    for _ in range(4):
+        world.signal_op(arrived[1], 1, next_, "add")
+    shadow = world.signal_wait_shadow(arrived[1], shadow)
+    shadow = world.signal_wait_shadow(arrived[1], shadow, 2, pe=before)
+    assert world.signal_wait_shadow(arrived[1], shadow, 1, pe=before, stream=stream) == 44
+    world.signal_wait(arrived[1], 44, "eq", pe=before, stream=stream)
     world.put(y[2], x[1], next_, stream=stream)
     world.barrier(stream=stream)
     world.get(y[2], next_, y[3], stream=stream)
@@ -215,6 +224,10 @@ def mistakes(world):
     fails(warpbell.InvalidError, "same type", world.all_reduce, x, word)
     fails(warpbell.InvalidError, "times the elements", world.all_gather, x, x)
     fails(warpbell.InvalidError, "words of uint64", world.signal_wait, x, 1)
+    fails(warpbell.InvalidError, f"PE {n}: there are {n} PEs", world.signal_wait, word, 0, pe=n)
+    fails(warpbell.InvalidError, "PE -1", world.wait_until, word, "eq", 0, pe=-1)
+    fails(warpbell.InvalidError, f"PE {n}", world.signal_wait_shadow, word, 0, 0, pe=n)
+    fails(warpbell.InvalidError, "9223372036854775808 signals", world.signal_wait_shadow, word, 0, 2**63)
     fails(warpbell.InvalidError, "bitwise", world.all_reduce, x, op="xor")
     fails(warpbell.InvalidError, "op is `mean`", world.all_reduce, x, op="mean")
     fails(TypeError, "no symmetric memory", world.put, np.zeros((2, 3), np.float32), x, me)

@@ -124,6 +124,9 @@ def test_a_pe_that_does_not_come_is_named():
         signal, stream = alone.zeros(1, "uint64"), engine.stream()
         with pytest.raises(warpbell.WorldTimeoutError, match="wait_until"):
             alone.signal_wait(signal, 1)
+        for wait in (lambda: alone.signal_wait(signal, 1, pe=0), lambda: alone.signal_wait_shadow(signal, 0, pe=0)):
+            with pytest.raises(warpbell.WorldTimeoutError, match="wait_until on PE 0, waiting for PE 0 "):
+                wait()
         alone.signal_wait(signal, 1, stream=stream)
         with pytest.raises(warpbell.WorldTimeoutError, match="wait_until"):
             stream.synchronize(30)

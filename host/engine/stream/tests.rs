@@ -59,7 +59,7 @@ fn in_vain(engine: &Engine, word: &Region) -> Args {
         flags: abi::WORLD_LOAD_STORE,
         ..abi::World::zeroed()
     });
-    args.with(word).with(EQUAL).with(5u64)
+    args.with(word).with(EQUAL).with(5u64).with(abi::NO_PE)
 }
 
 /// `warpbell::cmp::eq`.

@@ -11,11 +11,13 @@ mod atomic;
 mod collective;
 mod reduction;
 mod rma;
+mod signal;
 pub(super) mod stream_calls;
 
 pub use atomic::{AtomicInteger, AtomicWord};
 pub use reduction::{And, Max, Min, Or, Prod, Reducible, ReducibleInteger, Reduction, Sum, Xor};
-pub use rma::{Cmp, LocalSlice, SignalOp};
+pub use rma::LocalSlice;
+pub use signal::{Cmp, SignalOp};
 pub use stream_calls::StreamCalls;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Calls on one other PE: put, get, p, g, signals; fence and quiet (OpenSHMEM 1.5, 9.6, 9.8, 9.10 and 9.11).
+//! Calls on one other PE: put, get, p, g; fence and quiet (OpenSHMEM 1.5, 9.6 and 9.11).
 
 use crate::args;
 use crate::engine::{Args, KernelArg, Stream};
@@ -9,38 +9,6 @@ use bytemuck::Pod;
 use std::any::Any;
 use std::marker::PhantomData;
 use std::sync::Arc;
-
-/// Up to this many bytes, one block puts both the data and the signal. More data is put by many blocks, and the signal
-/// follows.
-const ONE_BLOCK_BYTES: usize = 16 << 10;
-
-/// The update of a signal word (OpenSHMEM 1.5, 9.8.3; the numbers of `warpbell::signal`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum SignalOp {
-    /// Sets the word to the value.
-    Set = 9,
-    /// Adds the value to the word.
-    Add = 10,
-}
-
-/// The comparison of a wait (OpenSHMEM 1.5, 9.10; the numbers of `warpbell::cmp`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Cmp {
-    /// Equal.
-    Eq = 0,
-    /// Not equal.
-    Ne = 1,
-    /// Greater.
-    Gt = 2,
-    /// Less than or equal.
-    Le = 3,
-    /// Less.
-    Lt = 4,
-    /// Greater than or equal.
-    Ge = 5,
-}
 
 /// Elements that this PE's kernels can access: in its symmetric heap, or in a region of its engine.
 pub struct LocalSlice<'a, T> {
@@ -255,7 +223,7 @@ impl World {
         self.copy(Some(stream), "wb_shmem_get", source.into(), dest.into(), pe)
     }
 
-    fn copy<'a, T: Pod>(
+    pub(super) fn copy<'a, T: Pod>(
         &self,
         on: Option<&Stream>,
         kernel: &str,
@@ -271,189 +239,6 @@ impl World {
         };
         // SAFETY: the arguments match the kernel's parameters and were checked above; they keep their memory alive.
         unsafe { self.call(on, kernel, self.call_grid(bytes), args) }
-    }
-
-    // --- signals ---------------------------------------------------------------------------------------------------------
-
-    /// Copies all elements of `source` on this PE to `dest` on PE `pe`, then updates the first word of `signal` there.
-    /// A PE that sees the signal also sees the elements.
-    ///
-    /// # Errors
-    /// - [`ShmemError::NoPe`] if the world has no PE `pe`, [`ShmemError::Foreign`] if `dest` or `signal` belongs to
-    ///   another world.
-    /// - [`ShmemError::OutOfBounds`] if `dest` has fewer elements than `source`, or `signal` has none.
-    /// - [`ShmemError::Engine`] if a kernel cannot be launched, [`ShmemError::Run`] or [`ShmemError::Network`] if it
-    ///   fails.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// use warpbell::shmem::World;
-    ///
-    /// # fn on_each(worlds: Vec<World>, work: fn(&World) -> Result<(), Failure>) -> Result<(), Failure> {
-    /// #     let pes: Vec<_> = worlds.into_iter().map(|world| std::thread::spawn(move || work(&world))).collect();
-    /// #     pes.into_iter().try_for_each(|pe| pe.join().expect("no panic"))
-    /// # }
-    /// # type Failure = Box<dyn std::error::Error + Send + Sync>;
-    /// // Two PEs with CPU engines; a closure runs for each PE, in a thread of its own.
-    /// on_each(World::local(2)?, |world| {
-    ///     use warpbell::shmem::calls::{Cmp, SignalOp};
-    ///
-    ///     let mine = world.malloc::<f32>(3)?;
-    ///     mine.write(0, &[1.0, 2.0, 3.0])?;
-    ///     let data = world.calloc::<f32>(3)?;
-    ///     let arrived = world.calloc::<u64>(1)?;
-    ///     if world.my_pe() == 0 {
-    ///         world.put_signal(&data, &mine, &arrived, (1, SignalOp::Set), 1)?;
-    ///     } else {
-    ///         // Whoever sees the signal sees the data.
-    ///         world.signal_wait_until(&arrived, Cmp::Ge, 1)?;
-    ///         assert_eq!(data.read(0, 3)?, [1.0, 2.0, 3.0]);
-    ///     }
-    ///     Ok(())
-    /// })?;
-    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
-    /// ```
-    pub fn put_signal<'a, T: Pod>(
-        &self,
-        dest: impl Into<SymSlice<'a, T>>,
-        source: impl Into<LocalSlice<'a, T>>,
-        signal: impl Into<SymSlice<'a, u64>>,
-        (value, how): (u64, SignalOp),
-        pe: usize,
-    ) -> Result<(), ShmemError> {
-        self.put_signal_how(None, dest.into(), source.into(), signal.into(), (value, how), pe)
-    }
-
-    /// Enqueues [`World::put_signal`] on `stream`.
-    ///
-    /// # Errors
-    /// The argument errors of [`World::put_signal`], and [`ShmemError::Engine`] if the stream belongs to another engine
-    /// or a kernel cannot be launched.
-    pub fn put_signal_on<'a, T: Pod>(
-        &self,
-        stream: &Stream,
-        dest: impl Into<SymSlice<'a, T>>,
-        source: impl Into<LocalSlice<'a, T>>,
-        signal: impl Into<SymSlice<'a, u64>>,
-        (value, how): (u64, SignalOp),
-        pe: usize,
-    ) -> Result<(), ShmemError> {
-        self.put_signal_how(Some(stream), dest.into(), source.into(), signal.into(), (value, how), pe)
-    }
-
-    fn put_signal_how<'a, T: Pod>(
-        &self,
-        on: Option<&Stream>,
-        dest: SymSlice<'a, T>,
-        source: LocalSlice<'a, T>,
-        signal: SymSlice<'a, u64>,
-        (value, how): (u64, SignalOp),
-        pe: usize,
-    ) -> Result<(), ShmemError> {
-        let dest = self.remote(dest, source.len(), pe)?;
-        let word = self.remote(signal, 1, pe)?;
-        let bytes = source.len() * size_of::<T>();
-        if bytes > ONE_BLOCK_BYTES {
-            self.copy(on, "wb_shmem_put", dest, source, pe)?;
-            return self.signal_how(on, word, (value, how), pe);
-        }
-        let grid = crate::engine::Grid { blocks: 1, ..self.call_grid(bytes) };
-        let args = args!(self, dest, source, bytes as u64, word, value, how as u32, pe as u32);
-        // SAFETY: the arguments match the kernel's parameters and were checked above; they keep their memory alive.
-        unsafe { self.call(on, "wb_shmem_put_signal", grid, args) }
-    }
-
-    /// Updates the first word of `signal` on PE `pe`. The data of this PE's earlier puts arrives before the update.
-    ///
-    /// # Errors
-    /// - [`ShmemError::NoPe`] if the world has no PE `pe`, [`ShmemError::Foreign`] if `signal` belongs to another
-    ///   world.
-    /// - [`ShmemError::OutOfBounds`] if `signal` has no elements.
-    /// - [`ShmemError::Engine`] if the kernel cannot be launched, [`ShmemError::Run`] or [`ShmemError::Network`] if it
-    ///   fails.
-    pub fn signal_op<'a>(
-        &self,
-        signal: impl Into<SymSlice<'a, u64>>,
-        value: u64,
-        how: SignalOp,
-        pe: usize,
-    ) -> Result<(), ShmemError> {
-        let word = self.remote(signal.into(), 1, pe)?;
-        self.signal_how(None, word, (value, how), pe)
-    }
-
-    /// Enqueues [`World::signal_op`] on `stream`.
-    ///
-    /// # Errors
-    /// The argument errors of [`World::signal_op`], and [`ShmemError::Engine`] if the stream belongs to another engine
-    /// or the kernel cannot be launched.
-    pub fn signal_op_on<'a>(
-        &self,
-        stream: &Stream,
-        signal: impl Into<SymSlice<'a, u64>>,
-        value: u64,
-        how: SignalOp,
-        pe: usize,
-    ) -> Result<(), ShmemError> {
-        let word = self.remote(signal.into(), 1, pe)?;
-        self.signal_how(Some(stream), word, (value, how), pe)
-    }
-
-    fn signal_how<'a>(
-        &self,
-        on: Option<&Stream>,
-        word: SymSlice<'a, u64>,
-        (value, how): (u64, SignalOp),
-        pe: usize,
-    ) -> Result<(), ShmemError> {
-        let args = args!(self, word, value, how as u32, pe as u32);
-        // SAFETY: the arguments match the kernel's parameters and were checked above; they keep their memory alive.
-        unsafe { self.call(on, "wb_shmem_signal", self.small_grid(), args) }
-    }
-
-    /// Waits until the comparison of the first word of `signal` on this PE with `value` holds. Data that was put before
-    /// the signal has then arrived.
-    ///
-    /// # Errors
-    /// - [`ShmemError::Foreign`] if `signal` belongs to another world, [`ShmemError::OutOfBounds`] if it has no
-    ///   elements.
-    /// - [`ShmemError::Engine`] if the kernel cannot be launched.
-    /// - [`ShmemError::Run`] or [`ShmemError::Network`] if the kernel fails, for example at the engine's deadline.
-    pub fn signal_wait_until<'a>(
-        &self,
-        signal: impl Into<SymSlice<'a, u64>>,
-        how: Cmp,
-        value: u64,
-    ) -> Result<(), ShmemError> {
-        self.wait_how(None, signal.into(), how, value)
-    }
-
-    /// Enqueues [`World::signal_wait_until`] on `stream`. Later work in the stream starts after the signal has arrived.
-    ///
-    /// # Errors
-    /// The argument errors of [`World::signal_wait_until`], and [`ShmemError::Engine`] if the stream belongs to another
-    /// engine or the kernel cannot be launched.
-    pub fn signal_wait_until_on<'a>(
-        &self,
-        stream: &Stream,
-        signal: impl Into<SymSlice<'a, u64>>,
-        how: Cmp,
-        value: u64,
-    ) -> Result<(), ShmemError> {
-        self.wait_how(Some(stream), signal.into(), how, value)
-    }
-
-    fn wait_how<'a>(
-        &self,
-        on: Option<&Stream>,
-        signal: SymSlice<'a, u64>,
-        how: Cmp,
-        value: u64,
-    ) -> Result<(), ShmemError> {
-        let word = self.remote(signal, 1, self.my_pe())?;
-        // SAFETY: the arguments match the kernel's parameters and were checked above; they keep their memory alive.
-        unsafe { self.call(on, "wb_shmem_signal_wait", self.small_grid(), args!(self, word, how as u32, value)) }
     }
 
     // --- order -----------------------------------------------------------------------------------------------------------

@@ -190,6 +190,28 @@ fn copies_and_signals() {
         }
         assert_eq!(got.read(1, n - 1).unwrap(), given::<u16>(next, n - 1));
         world.sync_all().unwrap();
+        // Signals of both neighbours, counted from a word that wraps, by the host and in a stream.
+        let counted = world.malloc::<u64>(2).unwrap();
+        let start = u64::MAX - 2;
+        counted.write(1, &[start]).unwrap();
+        world.barrier_all().unwrap();
+        let word = counted.slice(1..).unwrap();
+        for pe in [next, before] {
+            world.signal_op(word, 3, SignalOp::Add, pe).unwrap();
+        }
+        let mut shadow = start;
+        world.signal_wait_shadow(word, &mut shadow, 2, Some(before)).unwrap();
+        assert_eq!(shadow, u64::MAX);
+        {
+            let stream = world.engine().stream().unwrap();
+            world.signal_wait_shadow_on(&stream, word, &mut shadow, 3, None).unwrap();
+            world.signal_wait_shadow_on(&stream, word, &mut shadow, 1, Some(next)).unwrap();
+            world.signal_wait_until_from_on(&stream, word, Cmp::Eq, 3, next).unwrap();
+            stream.synchronize(SOON).unwrap();
+        }
+        assert_eq!((shadow, counted.read(1, 1).unwrap()), (3, vec![3]));
+        world.signal_wait_until_from(word, Cmp::Ge, 3, before).unwrap();
+        world.sync_all().unwrap();
         // Host memory.
         world.put(dest.slice(10..).unwrap(), &[1, 2, 3], next).unwrap();
         world.p(dest.slice(20..).unwrap(), 9, next).unwrap();
@@ -200,6 +222,41 @@ fn copies_and_signals() {
         assert_eq!(world.g(dest.slice(20..).unwrap(), next).unwrap(), 9);
         assert_eq!(world.get(dest.slice(10..13).unwrap(), before).unwrap(), [1, 2, 3]);
         world.barrier_all().unwrap();
+    });
+}
+
+#[test]
+fn waits_that_fail_name_the_pe_that_they_are_for() {
+    on_all(2, |world| {
+        let (me, other) = (world.my_pe(), 1 - world.my_pe());
+        let word = world.calloc::<u64>(1).unwrap();
+        let mut shadow = 0;
+        for pe in [2, usize::MAX] {
+            let waits = [
+                world.signal_wait_until_from(&word, Cmp::Ne, 0, pe),
+                world.signal_wait_shadow(&word, &mut shadow, 0, Some(pe)),
+            ];
+            assert!(
+                waits.into_iter().all(|e| matches!(e, Err(ShmemError::NoPe { pe: named, size: 2 }) if named == pe))
+            );
+        }
+        let e = world.signal_wait_shadow(&word, &mut shadow, 1 << 63, None).unwrap_err();
+        assert!(matches!(e, ShmemError::Signals { n: 9223372036854775808 }), "{e}");
+        world.engine().set_deadline(Duration::from_millis(20)).unwrap();
+        let at = word.offset();
+        let who = format!("wait_until on PE {me}, waiting for PE {other} (8 bytes at heap offset {at:#x}): timed out");
+        let e = world.signal_wait_until_from(&word, Cmp::Ne, 0, other).unwrap_err();
+        assert!(matches!(e, ShmemError::Run(RunError::Operations { .. })) && e.to_string().ends_with(&who), "{e}");
+        let e = world.signal_wait_shadow(&word, &mut shadow, 1, Some(other)).unwrap_err();
+        assert!(e.to_string().ends_with(&who), "{e}");
+        let e = world.signal_wait_shadow(&word, &mut shadow, 1, None).unwrap_err();
+        assert!(e.to_string().contains(&format!("wait_until on PE {me} (8 bytes")), "{e}");
+        assert_eq!(shadow, 0);
+        let stream = world.engine().stream().unwrap();
+        world.signal_wait_until_from_on(&stream, &word, Cmp::Ne, 0, other).unwrap();
+        let e = stream.synchronize(SOON).unwrap_err();
+        assert!(e.to_string().contains(&who), "{e}");
+        world.barrier_host().unwrap();
     });
 }
 

@@ -2,7 +2,7 @@
 
 use super::tests::each;
 use crate::engine::testing::start;
-use crate::engine::{Engine, Outcome, RunError};
+use crate::engine::{Engine, Outcome, RunError, abi};
 use crate::rdma::{Adapter, DeviceChoice, stand_in};
 use crate::shmem::bootstrap::{AlertListener, Bootstrap, BootstrapError, LocalBootstrap};
 use crate::shmem::calls::{Cmp, SignalOp, Sum};
@@ -231,7 +231,7 @@ fn nothing_is_recovered_under_a_kernel() {
         let world = build(builder, "");
         let signal = world.calloc::<u64>(1).unwrap();
         let grid = crate::engine::Grid { blocks: 1, threads: world.engine().warp_width() };
-        let args = crate::args!(&world, &signal, Cmp::Ge as u32, 1u64);
+        let args = crate::args!(&world, &signal, Cmp::Ge as u32, 1u64, abi::NO_PE);
         let run = (rank == 1).then(|| start(world.engine(), "wb_shmem_signal_wait", grid, args).unwrap());
         let e = world.recover().unwrap_err().to_string();
         assert!(e.contains("rank 1: recover: kernels of this engine are running"), "{e}");

@@ -46,8 +46,9 @@ fn memory_of_a_kernel_in_flight_is_not_freed() {
         let word = world.malloc::<u64>(1).unwrap();
         let grid = Grid { blocks: 1, threads: 1 };
         // PE 0 waits until its word is 5 (`warpbell::cmp::eq` is 0).
-        let waits = (world.my_pe() == 0)
-            .then(|| start(world.engine(), "wb_shmem_signal_wait", grid, args!(world, &word, 0u32, 5u64)).unwrap());
+        let waits = (world.my_pe() == 0).then(|| {
+            start(world.engine(), "wb_shmem_signal_wait", grid, args!(world, &word, 0u32, 5u64, abi::NO_PE)).unwrap()
+        });
         world.barrier_host().unwrap();
         let e = world.free(word).unwrap_err().to_string();
         assert!(e.contains("1 elements at offset") && e.contains("PE(s) [0]"), "{e}");
@@ -69,7 +70,7 @@ fn a_run_keeps_its_world() {
     let inner = Arc::downgrade(&world.0);
     let engine = world.engine().clone();
     let grid = Grid { blocks: 1, threads: 1 };
-    let run = start(&engine, "wb_shmem_signal_wait", grid, args!(&world, &word, 0u32, 5u64)).unwrap();
+    let run = start(&engine, "wb_shmem_signal_wait", grid, args!(&world, &word, 0u32, 5u64, abi::NO_PE)).unwrap();
     drop((word, world, worlds));
     assert!(inner.upgrade().is_some());
     run.stop().unwrap();

@@ -89,6 +89,12 @@ static void put_and_get(pe* p) {
   OK(wb_symmetric_signal(memory, 48, 2, WB_SIGNAL_ADD, next, NULL));
   OK(wb_symmetric_signal(memory, 48, 3, WB_SIGNAL_ADD, next, stream));
   OK(wb_symmetric_wait(memory, 48, WB_CMP_GE, 5, NULL));
+  OK(wb_symmetric_wait_from(memory, 48, WB_CMP_EQ, 5, before, NULL));
+  OK(wb_symmetric_wait_from(memory, 48, WB_CMP_EQ, 5, WB_ANY_PE, stream));
+  uint64_t consumed = 0;
+  OK(wb_symmetric_wait_shadow(memory, 48, consumed, 2, before, &consumed, NULL));
+  OK(wb_symmetric_wait_shadow(memory, 48, consumed, 3, WB_ANY_PE, &consumed, stream));
+  CHECK(consumed == 5);
   OK(wb_symmetric_get_into(memory, 56, memory, 0, 8, before, NULL));
   OK(wb_symmetric_read(memory, 56, &found, 8));
   CHECK(found == mark(before));
@@ -169,6 +175,11 @@ static void bad_arguments(pe* p) {
   FAILS(WB_ERR_ARGUMENT, "`data` is null", wb_symmetric_read(memory, 0, NULL, 8));
   FAILS(WB_ERR_ARGUMENT, "`op` is 1", wb_symmetric_signal(memory, 0, 1, 1, 0, NULL));
   FAILS(WB_ERR_ARGUMENT, "`cmp` is 6", wb_symmetric_wait(memory, 0, 6, 1, NULL));
+  FAILS(WB_ERR_ARGUMENT, "PE 3: this world has 3 PEs", wb_symmetric_wait_from(memory, 0, WB_CMP_EQ, 0, 3, NULL));
+  FAILS(WB_ERR_ARGUMENT, "PE 3: this world has 3 PEs", wb_symmetric_wait_shadow(memory, 0, 0, 0, 3, &value, NULL));
+  FAILS(WB_ERR_ARGUMENT, "`consumed` is null", wb_symmetric_wait_shadow(memory, 0, 0, 0, 0, NULL, NULL));
+  FAILS(WB_ERR_ARGUMENT, "9223372036854775808 signals", wb_symmetric_wait_shadow(memory, 0, 0, UINT64_C(1) << 63, 0, &value, NULL));
+  CHECK(value == 0);
   FAILS(WB_ERR_HANDLE, "of another type", wb_symmetric_put_from(memory, 0, p->engine, 0, 8, 0, NULL));
   // Memory of another engine, and a stream of another engine.
   wb_engine_t* other = cpu_engine();

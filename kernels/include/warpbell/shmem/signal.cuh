@@ -5,6 +5,10 @@
 // store comes before the sync of the block in its thread, and the sync before the fence in the signalling thread. The fence with
 // the store of the signal is a release. In the PTX memory model (causality order) a release is cumulative, so it covers all of
 // them. The receiver's wait is the acquire.
+//
+// A word to which signals are added counts them. Its receiver keeps a shadow: the sum of the signals that it has consumed. The word
+// minus the shadow is the number of those that have arrived and are not consumed. Both wrap, so that the word is never reset, and
+// the difference is a signed number of 64 bits.
 #pragma once
 
 #include <warpbell/shmem/wait.cuh>
@@ -105,6 +109,9 @@ class world_signal : public world_wait {
     else if (how == reached::by_network) by_network(network::change::add, sig, value, pe);
   }
 
+  /// @brief Adds 1 to the signal word on PE `pe`. One thread calls this. Relaxed on scope world.
+  WB_FN void signal_inc(uint64_t* sig, uint32_t pe) const { signal_add(sig, 1, pe); }
+
   /// @brief Returns the current value of a signal word of this PE. One thread calls this.
   ///
   /// @note Relaxed: it orders no data. `test` and the waits do.
@@ -112,19 +119,60 @@ class world_signal : public world_wait {
   /// @brief Waits until a signal word of this PE compares true with `value`, for at most one deadline. One thread calls this.
   ///
   /// @param seen Gets the value that ended the wait, if not null.
+  /// @param pe The PE that should signal, for the error of a wait that fails; WB_NO_PE: not known.
   /// @return The outcome.
   /// @note After success an acquire on scope system: this thread sees data that was ordered before the signal.
-  WB_FN outcome signal_wait_until(const uint64_t* sig, cmp how, uint64_t value, uint64_t* seen = nullptr) const {
+  WB_FN outcome signal_wait_until(const uint64_t* sig, cmp how, uint64_t value, uint64_t* seen = nullptr, uint32_t pe = WB_NO_PE) const {
     uint64_t last = 0;
-    const outcome o = wait_for(sig, 1, [&] { return holds(how, last = order::load<order::relaxed, order::world>(sig), value); });
+    const outcome o = wait_for(sig, 1, pe, [&] { return holds(how, last = order::load<order::relaxed, order::world>(sig), value); });
     if (seen) *seen = last;
     return o;
+  }
+
+  /// @brief Waits until at least `n` signals have arrived that `shadow` does not count, for at most one deadline, and counts `n` of
+  /// them. One thread calls this.
+  ///
+  /// @param sig Signal word of this PE, which signals are added to.
+  /// @param shadow Sum of the signals that were consumed, from the word's first value on: 0 in fresh memory. After success it is
+  /// larger by `n`, otherwise unchanged.
+  /// @param n Less than 2^63. An addition of k to the word is k signals.
+  /// @param arrived Gets the number of signals that `shadow` did not count before the call, if not null: `n` or more after success.
+  /// @param pe The PE that should signal, for the error of a wait that fails; WB_NO_PE: not known.
+  /// @return The outcome.
+  /// @note After success an acquire on scope system: this thread sees data that was ordered before all signals that had arrived.
+  WB_FN outcome signal_wait_shadow(const uint64_t* sig, uint64_t& shadow, uint64_t n, uint64_t* arrived = nullptr,
+                                   uint32_t pe = WB_NO_PE) const {
+    if (n > most_signals) return refuse(sig, 1, pe);
+    const uint64_t counted = shadow;
+    int64_t more = 0;
+    const outcome o = wait_for(sig, 1, pe, [&] { return (more = beyond(sig, counted)) >= static_cast<int64_t>(n); });
+    if (o) shadow = counted + n;
+    if (arrived) *arrived = more > 0 ? static_cast<uint64_t>(more) : 0;
+    return o;
+  }
+  /// @brief Returns true if at least `n` signals have arrived that `shadow` does not count, and then counts `n` of them. One thread
+  /// calls this.
+  ///
+  /// Parameters as of signal_wait_shadow.
+  /// @note An acquire on scope system if the result is true.
+  WB_FN bool signal_test_shadow(const uint64_t* sig, uint64_t& shadow, uint64_t n) const {
+    if (n > most_signals) return static_cast<bool>(refuse(sig, 1, WB_NO_PE));
+    if (!look(sig, 1, [&] { return beyond(sig, shadow) >= static_cast<int64_t>(n); })) return false;
+    shadow += n;
+    return true;
   }
 
  protected:
   using world_wait::world_wait;
 
  private:
+  static constexpr uint64_t most_signals = ~uint64_t{0} >> 1;
+
+  // Returns the number of signals that have arrived and that `shadow` does not count. Negative if the word is behind the shadow.
+  static WB_FN int64_t beyond(const uint64_t* sig, uint64_t shadow) {
+    return static_cast<int64_t>(order::load<order::relaxed, order::world>(sig) - shadow);
+  }
+
   WB_FN void by_network(network::change what, uint64_t* sig, uint64_t value, uint32_t pe) const {
     call_cold<&network::atomic>(net(), WB_CALL_SIGNAL, what, address(sig), value, 0, sizeof(value), pe, network::own_lane(), false);
   }
