@@ -85,7 +85,7 @@ struct op {
   uint32_t how;          // comparison, or signal operation
   uint32_t thread;       // thread that makes a call of a thread, or in whose warp it is made
   uint64_t answer;       // index of its first answer
-  uint64_t reserved;
+  uint64_t queue;        // queue pair of the call + 1, or 0: that of the block
 };
 static_assert(sizeof(op) == 112, "tests/shmem/op.rs");
 
@@ -492,7 +492,6 @@ WB_FN uint64_t counted(const world_ref& w, uint32_t* box, uint64_t* flags, uint6
 // Makes the calls of a list, one after the other, with a sync of the block in between.
 WB_KERNEL void calls_run(WB_PARAM warpbell::world_ref world, const calls::op* ops, WB_PARAM uint64_t count, uint8_t* own,
                          uint64_t* answer) {
-  const calls::machine m{world, own, answer};
   for (uint64_t i = 0; i < count; ++i) {
     const calls::op& o = ops[i];
     const uint32_t mine = threadIdx.x, warp = mine / warpbell::warp::width;
@@ -500,7 +499,8 @@ WB_KERNEL void calls_run(WB_PARAM warpbell::world_ref world, const calls::op* op
     const bool takes_part = by_all || (o.kind <= calls::k_put_signal_nbi && o.scope == calls::s_block) ||
                             (o.kind <= calls::k_put_signal_nbi && o.scope == calls::s_warp && warp == o.thread / warpbell::warp::width) ||
                             mine == o.thread;
-    if (takes_part) m.run(o);
+    const warpbell::world_ref w = o.queue == 0 ? world : world.on_queue(static_cast<uint32_t>(o.queue - 1));
+    if (takes_part) calls::machine{w, own, answer}.run(o);
     __syncthreads();
   }
 }

@@ -7,9 +7,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <functional>
-#include <memory>
 #include <random>
 #include <string>
 #include <thread>
@@ -17,7 +14,7 @@
 
 #include "shmem_calls.cu"
 #include "check.h"
-#include "nic.h"
+#include "shmem_stand.h"
 
 using namespace warpbell;
 
@@ -26,119 +23,6 @@ namespace {
 constexpr uint32_t width = warp::width;
 // Fewer rounds where a warp is many threads: they all share a few cores.
 constexpr uint32_t effort = width == 1 ? 40 : width == 4 ? 6 : 1;
-
-// Data path between PEs: loads and stores; adapters; or stores between pairs of neighbours and adapters between the others.
-enum class by { stores, network, both };
-by transport = by::stores;
-uint32_t adapter_flags = 0;
-
-// The host's data of one PE.
-struct pe_state {
-  wb_control control{};
-  wb_error_log log{};
-  uint32_t stop = 0, abort = 0;
-  std::vector<wb_team_rounds> rounds = std::vector<wb_team_rounds>(WB_CHANNELS);
-  std::vector<uint32_t> allocated;
-};
-
-// A world of `n` PEs of this process.
-class stand {
- public:
-  static constexpr uint64_t team_bytes = 8 * WB_CHANNELS * WB_SYNC_ROUNDS * WB_SYNC_SLOTS;
-
-  stand(uint32_t n, uint64_t bytes) : bytes_((bytes + team_bytes * 2 + 4095) / 4096 * 4096), pes_(n), next_(0) {
-    heap_ = static_cast<uint8_t*>(std::aligned_alloc(4096, bytes_ * n));
-    std::memset(heap_, 0, bytes_ * n);
-    for (pe_state& p : pes_) {
-      p.control.stop = &p.stop, p.control.abort = &p.abort, p.control.error_log = &p.log;
-      p.control.deadline_ns = 60ull * 1000000000;
-      p.allocated.resize(bytes_ / WB_HEAP_GRANULE / 32 + 1);
-    }
-    sync_ = take(team_bytes);
-    signals_ = take(8 * WB_CHANNELS * n);
-    scratch_ = take(WB_SCRATCH_LEAST_BYTES);
-    if (transport == by::stores) return;
-    for (uint32_t p = 0; p < n; ++p) connected_.push_back(loads_and_stores(p, 0));
-    const auto near = [](uint32_t a, uint32_t b) { return transport == by::both && a / 2 == b / 2; };
-    fabric_ = std::make_unique<fabric>(nic_, connected_, 2, 128, adapter_flags, near);
-    nic_.start();
-  }
-  ~stand() {
-    nic_.stop();
-    std::free(heap_);
-  }
-  stand(const stand&) = delete;
-
-  // Lets a queue pair fail. Call this before the queue is used.
-  void break_queue(uint32_t from, uint32_t to, uint32_t lane, uint32_t syndrome) { nic_.fail(fabric_->queue(from, to, lane), 0, syndrome); }
-
-  // The adapter. It executes requests until it is stopped.
-  nic& adapter() { return nic_; }
-
-  uint32_t size() const { return static_cast<uint32_t>(pes_.size()); }
-  pe_state& pe(uint32_t p) { return pes_[p]; }
-
-  // Allocates symmetric memory. Returns its offset.
-  uint64_t take(uint64_t bytes) {
-    const uint64_t offset = next_, granules = (bytes + WB_HEAP_GRANULE - 1) / WB_HEAP_GRANULE;
-    next_ += granules * WB_HEAP_GRANULE;
-    CHECK(next_ <= bytes_);
-    for (pe_state& p : pes_) {
-      for (uint64_t g = offset / WB_HEAP_GRANULE; g < next_ / WB_HEAP_GRANULE; ++g) p.allocated[g / 32] |= 1u << g % 32;
-    }
-    return offset;
-  }
-  template <class T> T* here(uint32_t pe, uint64_t offset) { return reinterpret_cast<T*>(heap_ + pe * bytes_ + offset); }
-
-  wb_world world(uint32_t p) { return connected_.empty() ? loads_and_stores(p) : connected_[p]; }
-  wb_world loads_and_stores(uint32_t p, uint32_t flags = WB_WORLD_LOAD_STORE | WB_WORLD_ATOMICS) {
-    wb_world w{};
-    w.control = &pes_[p].control;
-    w.heap = reinterpret_cast<uint64_t>(here<uint8_t>(p, 0));
-    w.heap_bytes = w.stride = bytes_;
-    w.allocated = pes_[p].allocated.data();
-    w.pe = p, w.size = size(), w.flags = flags;
-    w.team.pe = p, w.team.size = size(), w.team.start = 0, w.team.stride = 1;
-    w.team.sync = here<uint64_t>(p, sync_), w.team.signals = here<uint64_t>(p, signals_), w.team.scratch = w.heap + scratch_;
-    w.team.rounds = pes_[p].rounds.data();
-    return w;
-  }
-
-  // Runs `f(world, pe)` in every thread of a block on every PE.
-  template <class F> void run(uint32_t threads, F f) {
-    std::vector<std::thread> all;
-    for (uint32_t p = 0; p < size(); ++p) {
-      all.emplace_back([this, threads, p, &f] {
-        const world_ref w(world(p));
-        auto lane = [&] { f(w, p); };
-        run_block(threads, lane);
-      });
-    }
-    for (auto& t : all) t.join();
-  }
-  // Runs `f` as above, and checks that no PE's run has failed.
-  template <class F> void run_well(uint32_t threads, F f) {
-    run(threads, f);
-    for (pe_state& p : pes_) CHECK(p.log.count == 0);
-  }
-
-  template <class F> static void run_block(uint32_t threads, F& lane) {
-    struct local {
-      static void call(void* const* p) { (*static_cast<F*>(p[0]))(); }
-    };
-    void* parameters[] = {&lane};
-    cpu::run_block(&local::call, parameters, 0, 1, threads);
-  }
-
- private:
-  uint64_t bytes_;
-  std::vector<pe_state> pes_;
-  uint64_t next_, sync_ = 0, signals_ = 0, scratch_ = 0;
-  uint8_t* heap_;
-  nic nic_;
-  std::vector<wb_world> connected_;
-  std::unique_ptr<fabric> fabric_;
-};
 
 // --- message passing: data, then its signal, then a look at the data --------------------------------------------------
 
@@ -448,6 +332,90 @@ void flushed() {
   CHECK(p.log.count == 0);
 }
 
+// --- queue pairs that calls choose ----------------------------------------------------------------------------------------
+
+// Two blocks of each PE put rounds of data to the next PE, by the queue pairs that `choose` gives for a block and a round. Each quiet
+// covers them, and each flush lets the source be written again.
+template <class Choose> void chosen(uint32_t n, uint32_t turns, Choose choose) {
+  constexpr uint32_t blocks = 2;
+  constexpr uint64_t words = 150;
+  stand s(n, 1 << 18);
+  const uint64_t box = s.take(4 * words * turns * blocks), source = s.take(4 * words * blocks), flag = s.take(8 * blocks);
+  std::vector<std::thread> all;
+  for (uint32_t p = 0; p < n; ++p) {
+    for (uint32_t b = 0; b < blocks; ++b) {
+      all.emplace_back([&, p, b] {
+        const world_ref w(s.world(p));
+        auto lane = [&] {
+          uint32_t *to = s.here<uint32_t>(p, box) + words * turns * b, *from = s.here<uint32_t>(p, source) + words * b;
+          uint64_t* done = s.here<uint64_t>(p, flag) + b;
+          const uint32_t next = (p + 1) % n;
+          for (uint32_t turn = 0; turn < turns; ++turn) {
+            const world_ref on = w.on_queue(choose(b, turn));
+            for (uint64_t i = threadIdx.x; i < words; i += blockDim.x) from[i] = calls::told(p, turn + b, i);
+            __syncthreads();
+            on.put_nbi(by_block, to + words * turn, sym<uint32_t>{from}, words, next);
+            __syncthreads();
+            if (threadIdx.x == 0) {
+              if (turn % 2 == 0) CHECK(on.flush());
+              else CHECK(on.quiet());
+              on.fence();
+              on.signal_inc(done, next);
+            }
+            CHECK(w.signal_wait_until(done, cmp::ge, turn + 1, nullptr, (p + n - 1) % n));
+            __syncthreads();
+            for (uint64_t i = threadIdx.x; i < words; i += blockDim.x) {
+              CHECK(to[words * turn + i] == calls::told((p + n - 1) % n, turn + b, i));
+            }
+            __syncthreads();
+          }
+          CHECK(w.quiet_all(by_block));
+        };
+        stand::run_block(width == 1 ? 2 : width, lane, b, blocks);
+      });
+    }
+  }
+  for (auto& t : all) t.join();
+  for (uint32_t p = 0; p < n; ++p) CHECK(s.pe(p).log.count == 0);
+}
+
+// Tests that each call uses the queue pair that it chooses, and no other: one of the two of each PE has failed.
+void chosen_alone() {
+  constexpr uint32_t calls_there = 12;
+  for (uint32_t which = 0; which < 2 * calls_there; ++which) {
+    stand s(2, 1 << 16);
+    const uint64_t at = s.take(1024);
+    s.break_queue(0, 1, 1, mlx5::syndrome_remote_access);
+    const world_ref all(s.world(0));
+    // Queue pair 3 is queue pair 1 of two. Block 0 has queue pair 0.
+    const bool well = which >= calls_there;
+    const world_ref w = !well ? all.on_queue(3) : which % 2 ? all : all.on_queue(2);
+    auto lane = [&] {
+      uint64_t far[32] = {};
+      const sym<uint64_t> word{s.here<uint64_t>(0, at)};
+      switch (which % calls_there) {
+        case 0: w.put(word, far, 32, 1); break;
+        case 1: w.put_nbi(word, word + 32, 16, 1); break;
+        case 2: w.get(far, word, 32, 1); break;
+        case 3: w.get_nbi(word, word + 32, 16, 1); break;
+        case 4: w.p(word, 1, 1); break;
+        case 5: w.g(word, 1); break;
+        case 6: w.iput(word, far, 2, 1, 3, 1); break;
+        case 7: w.iget(far, word, 1, 2, 3, 1); break;
+        case 8: w.signal_set(word, 1, 1); break;
+        case 9: w.signal_add(word, 1, 1); break;
+        case 10: w.atomic_add(word, 1, 1); break;
+        default: w.atomic_fetch_add(word, 1, 1); break;
+      }
+      CHECK(static_cast<bool>(which % 2 ? w.quiet() : w.flush()) == well);
+      if (!well) CHECK(all.quiet());
+      CHECK(static_cast<bool>(all.quiet_all(by_thread)) == well && static_cast<bool>(all.flush_all(by_thread)) == well);
+    };
+    stand::run_block(1, lane);
+    CHECK((s.pe(0).log.count == 0) == well);
+  }
+}
+
 // --- waits without a matching write --------------------------------------------------------------------------------------
 
 void ended() {
@@ -537,6 +505,11 @@ int main(int argc, char** argv) {
   if (transport == by::network && adapter_flags != WB_SEND_COLLAPSED) broken();
   ended();
   if (transport == by::network) flushed();
+  if (transport == by::network && adapter_flags != WB_SEND_COLLAPSED) chosen_alone();
+  // Own queue pairs, one for both blocks, and several in turn.
+  chosen(2, 4 * effort, [](uint32_t block, uint32_t) { return block; });
+  chosen(3, 2 * effort, [](uint32_t, uint32_t) { return 1u; });
+  chosen(2, 4 * effort, [](uint32_t block, uint32_t turn) { return block + turn; });
   reused(3, 2 * width, 2 * effort);
   messages(2, width, 1, 30 * effort);
   messages(3, width == 1 ? 2 : width, 37, 10 * effort);

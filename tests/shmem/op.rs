@@ -26,7 +26,8 @@ pub struct Op {
     pub how: u32,
     pub thread: u32,
     pub answer: u64,
-    pub reserved: u64,
+    /// Queue pair of the call + 1, or 0: that of the block.
+    pub queue: u64,
 }
 
 macro_rules! numbered {

@@ -107,7 +107,7 @@ pub fn between_processes(n: usize, test: &str, transport: &str) -> String {
     command
         .args([test, "--exact", "--ignored", "--nocapture", "--test-threads=1"])
         .env(LIBRARY, folder.path().join("calls.so"));
-    command.env("WARPBELL_TRANSPORT", transport);
+    command.env("WARPBELL_TRANSPORT", transport).env("WARPBELL_QUEUES_PER_PEER", "4");
     let out = command.output().expect("the launcher starts");
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(out.status.success(), "{n} ranks: {}\n{said}\n{}", out.status, String::from_utf8_lossy(&out.stderr));

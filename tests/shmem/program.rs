@@ -1,11 +1,12 @@
 //! Programs whose result the memory model fixes.
 //!
 //! Calls are given in one order, each to a PE. Two calls conflict if they access the same bytes and one of them changes
-//! the bytes. Conflicting calls of different PEs have a barrier between them, those of the same PE a quiet, or a flush
-//! where the earlier call only puts the bytes. Changes by the same commutative atomic operation do not conflict.
+//! the bytes. Conflicting calls of different PEs have a barrier between them, those of the same PE a quiet of each queue
+//! pair, or a flush where the earlier call only puts the bytes. Changes by the same commutative atomic operation do not conflict.
 
 use super::model::{Memory, Model};
 use super::op::{Kind, NULL, OWN, Op, SIGNAL_SET};
+use std::collections::BTreeSet;
 
 /// Status words after the data of a private buffer.
 pub const STATUS_WORDS: usize = 64;
@@ -29,6 +30,8 @@ struct Touch {
     access: Access,
     /// True for the source of a put.
     is_source: bool,
+    /// Queue pair of the call, as of `Op`.
+    queue: u64,
 }
 
 impl Touch {
@@ -87,7 +90,8 @@ impl Program {
         } else if meets(&self.recent[me], false) {
             let others: Vec<Touch> = self.recent[me].iter().copied().filter(|t| !t.is_source).collect();
             let (order, left) = if meets(&others, false) { (Kind::Quiet, Vec::new()) } else { (Kind::Flush, others) };
-            self.calls[me].push(Op::new(order));
+            let queues: BTreeSet<u64> = self.recent[me].iter().map(|t| t.queue).collect();
+            self.calls[me].extend(queues.into_iter().map(|queue| Op { queue, ..Op::new(order) }));
             self.recent[me] = left;
         }
         let may_wait = op.kind().is_wait() || matches!(op.kind(), Kind::SignalWait | Kind::SignalWaitShadow);
@@ -126,7 +130,7 @@ impl Program {
         };
         let on = |pe: usize, address: u64, bytes: usize, access: Access| {
             let (place, from) = at(pe, address);
-            Touch { me, place, from, to: from + bytes, access, is_source: false }
+            Touch { me, place, from, to: from + bytes, access, is_source: false, queue: op.queue }
         };
         let n = op.n as usize;
         let span = |stride: i64| if n == 0 { 0 } else { ((n - 1) * stride as usize + 1) * size };

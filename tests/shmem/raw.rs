@@ -53,6 +53,7 @@ impl Raw {
         let mut op = Op { pe: pe as u32, value: self.value, expected: self.value >> 1, ..Op::new(kind) };
         (op.ty, op.scope) = (ty as u32, u32::from(self.scope % 4));
         op.thread = u32::from(self.thread) % limits.threads;
+        op.queue = u64::from(self.thread) / 7 % 4;
         if !limits.all_types && kind.is_block() {
             if matches!(kind, Kind::Iput | Kind::Iget) {
                 op.ty = Type::U32 as u32;

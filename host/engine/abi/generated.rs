@@ -58,6 +58,7 @@ pub const SCRATCH_BYTES: usize = 16384;
 pub const SCRATCH_LEAST_BYTES: usize = 128;
 pub const MAX_TEAMS: usize = 64;
 pub const HEAP_GRANULE: usize = 64;
+pub const MAX_QUEUES: usize = 64;
 pub const WORLD_LOAD_STORE: u32 = 1;
 pub const WORLD_ATOMICS: u32 = 2;
 pub const SEND_COLLAPSED: u32 = 1;
@@ -964,7 +965,7 @@ pub struct World {
     pub pe: u32,
     pub size: u32,
     pub flags: u32,
-    pub reserved1: u32,
+    pub queue: u32,
     pub team: Team,
     pub reserved2: [u64; 14usize],
 }
@@ -981,7 +982,7 @@ const _: () = {
     ["Offset of field: World::pe"][offset_of!(World, pe) - 48usize];
     ["Offset of field: World::size"][offset_of!(World, size) - 52usize];
     ["Offset of field: World::flags"][offset_of!(World, flags) - 56usize];
-    ["Offset of field: World::reserved1"][offset_of!(World, reserved1) - 60usize];
+    ["Offset of field: World::queue"][offset_of!(World, queue) - 60usize];
     ["Offset of field: World::team"][offset_of!(World, team) - 64usize];
     ["Offset of field: World::reserved2"][offset_of!(World, reserved2) - 128usize];
 };
@@ -1069,6 +1070,6 @@ layouts! {
         granted spare reserved1 tail_lock tail reserved2 head_lock head completed failed failed_at reserved3 }
     wb_peer Peer { queues heap key strict_key queue_count flags reserved }
     wb_network Network { peers heap key reserved0 control local heap_bytes stride pe size }
-    wb_world World { control heap heap_bytes stride allocated network pe size flags reserved1 team reserved2 }
+    wb_world World { control heap heap_bytes stride allocated network pe size flags queue team reserved2 }
     wb_team_view TeamView { world team }
 }

@@ -1,6 +1,7 @@
 //! The size of a PE's network: queue pairs, their rings, and the staging memory for data that is in no heap.
 
 use super::super::ShmemError;
+use crate::engine::abi;
 use crate::rdma::MAX_LOG_BLOCKS;
 use crate::units::Bytes;
 use serde::{Deserialize, Serialize};
@@ -13,7 +14,7 @@ const BLOCKS_VARIABLE: &str = "WARPBELL_QUEUE_BLOCKS";
 const STAGING_VARIABLE: &str = "WARPBELL_STAGING_BYTES";
 
 /// The largest number of queue pairs to one PE.
-const MOST_QUEUES: usize = 64;
+const MOST_QUEUES: usize = abi::MAX_QUEUES;
 /// The smallest number of blocks of a ring: enough for a few of the largest work requests.
 const FEWEST_BLOCKS: u32 = 16;
 /// Staging memory is a multiple of this, so that the staging of two blocks never shares a cache line.

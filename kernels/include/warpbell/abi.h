@@ -499,6 +499,7 @@ typedef struct wb_team {
   uint64_t reserved[1];
 } wb_team;
 
+#define WB_MAX_QUEUES 64u         // queue pairs to a PE
 #define WB_WORLD_LOAD_STORE 0x1u  // loads and stores reach every PE's heap
 #define WB_WORLD_ATOMICS 0x2u     // so do atomic operations; without it every atomic operation goes through the network
 
@@ -583,8 +584,8 @@ typedef struct wb_world {
   uint32_t pe;
   uint32_t size;
   uint32_t flags;  // WB_WORLD_*
-  uint32_t reserved1;
-  wb_team team;  // all PEs
+  uint32_t queue;  // 0: requests go to the queue pair of their block's number; otherwise to that of this number - 1
+  wb_team team;    // all PEs
   uint64_t reserved2[14];
 } wb_world;
 

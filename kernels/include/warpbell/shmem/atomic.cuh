@@ -120,8 +120,8 @@ class world_atomic : public world_rma {
 
   // Executes the operation through the adapter. Returns the value before if `fetches`.
   template <class Word, class T> WB_FN T by_network(change what, const Word* at, T value, T expected, uint32_t pe, bool fetches) const {
-    return order::bits<T>(static_cast<word_of<T>>(call_cold<&network::atomic>(
-        net(), WB_CALL_ATOMIC, what, address(at), bits(value), bits(expected), sizeof(T), pe, network::own_lane(), fetches)));
+    return order::bits<T>(static_cast<word_of<T>>(call_cold<&network::atomic>(net(), WB_CALL_ATOMIC, what, address(at), bits(value),
+                                                                              bits(expected), sizeof(T), pe, lane(), fetches)));
   }
 
   template <class Word, class T, class Do> WB_FN void changing(change what, Word* to, T value, uint32_t pe, Do apply) const {

@@ -9,7 +9,7 @@
 //   words    of signals and collectives: inside the request
 //
 // The requests of a `lane` to one PE go to one queue pair, which executes them in order. The lane of a block's own calls is the
-// block. The lane of a team's calls is the channel, whichever blocks take turns in it.
+// block, unless they choose a queue pair. The lane of a team's calls is the channel, whichever blocks take turns in it.
 //
 // Two keys name each heap. Writes by the data key may overtake each other on the bus of the destination. Writes by the strict key
 // come after everything before them. So data that a thread may wait for goes by the strict key, and so does all other short data.
@@ -54,9 +54,6 @@ WB_FN uint32_t so_far(const mlx5::request& r) { return r.in_flight() ? static_ca
 WB_FN uint32_t completed(const send_queue& queue, const mlx5::request& r) {
   return send_queue::wait_for(queue.q, queue.control(), warp::active(), true, r);
 }
-
-// Returns the lane of the calling block.
-WB_FN uint32_t own_lane() { return blockIdx.x; }
 
 WB_FN const wb_peer* peer_of(const wb_network* net, uint32_t pe) { return net->peers + pe; }
 // Returns true if data goes to the PE by loads and stores.
@@ -166,8 +163,8 @@ WB_FN_COLD uint32_t put_value(const wb_network* net, uint32_t call, uint64_t to,
 
 // Puts elements of up to 16 bytes, `to_gap` and `from_gap` bytes apart, which wrap as addresses do: one request for each.
 WB_FN_COLD uint32_t put_strided(const wb_network* net, uint64_t to, uint64_t from, uint64_t to_gap, uint64_t from_gap, uint32_t bytes,
-                                uint64_t n, uint32_t pe, uint32_t rank, uint32_t count) {
-  const peer_path w(net, WB_CALL_PUT, pe, own_lane());
+                                uint64_t n, uint32_t pe, uint32_t lane, uint32_t rank, uint32_t count) {
+  const peer_path w(net, WB_CALL_PUT, pe, lane);
   uint32_t word = WB_DONE;
   for (uint64_t i = rank; i < n && word == WB_DONE; i += count) {
     word = so_far(w.queue.write_inline(w.strict(to + i * to_gap), gather(from + i * from_gap, bytes), bytes));
@@ -209,8 +206,8 @@ WB_FN_COLD order::detail::pair get_value(const wb_network* net, uint64_t from, u
 
 // Gets elements as put_strided puts them. Into the heap, all of a thread's requests are in flight at once.
 WB_FN_COLD uint32_t get_strided(const wb_network* net, uint64_t to, uint64_t from, uint64_t to_gap, uint64_t from_gap, uint32_t bytes,
-                                uint64_t n, uint32_t pe, uint32_t rank, uint32_t count) {
-  const peer_path w(net, WB_CALL_GET, pe, own_lane());
+                                uint64_t n, uint32_t pe, uint32_t lane, uint32_t rank, uint32_t count) {
+  const peer_path w(net, WB_CALL_GET, pe, lane);
   uint32_t word = WB_DONE;
   if (rank >= n) return word;
   if (in_heap(net, to, (n - 1) * to_gap + bytes)) {

@@ -106,6 +106,8 @@ class world_base {
   using reached = detail::reached;
 
   WB_FN const wb_network* net() const { return w_.network; }
+  // Returns the lane of this object's calls: of the queue pair that was chosen, otherwise of the calling block.
+  WB_FN uint32_t lane() const { return w_.queue != 0 ? w_.queue - 1 : blockIdx.x; }
   // Returns true if all data and atomics go by loads, stores and atomics of the processor: then fences are the only means of
   // ordering.
   WB_FN bool all_by_stores() const { return (w_.flags & by_atomics) == by_atomics || w_.network == 0; }

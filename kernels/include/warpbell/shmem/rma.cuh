@@ -110,7 +110,7 @@ class world_rma : public world_base {
       order::store<order::relaxed, order::world>(there(d, pe), value);
     } else if (how == reached::by_network) {
       const order::detail::pair all = widened(value);
-      call_cold<&network::put_value>(net(), WB_CALL_PUT, address(d), all.low, all.high, sizeof(value), pe, network::own_lane());
+      call_cold<&network::put_value>(net(), WB_CALL_PUT, address(d), all.low, all.high, sizeof(value), pe, lane());
     }
   }
   /// @brief Returns one element of 1, 2, 4, 8 or 16 bytes at symmetric address `from` on PE `pe`. One thread calls this.
@@ -122,7 +122,7 @@ class world_rma : public world_base {
     const reached how = reaches_one(WB_CALL_GET, f, pe);
     if (how == reached::by_stores) return order::load<order::relaxed, order::world>(there(f, pe));
     if (how == reached::not_at_all) return element_t<From>{};
-    return narrowed<element_t<From>>(call_cold<&network::get_value>(net(), address(f), sizeof(*f), pe, network::own_lane()));
+    return narrowed<element_t<From>>(call_cold<&network::get_value>(net(), address(f), sizeof(*f), pe, lane()));
   }
 
   // --- elements with a distance: `n` of them, `to_stride` and `from_stride` elements apart (1 or more) -------------------
@@ -141,8 +141,8 @@ class world_rma : public world_base {
     if (how == reached::by_stores) {
       strided<transfer::put_words, S>(there(d, pe), f, to_stride, from_stride, n);
     } else if (how == reached::by_network) {
-      call_cold<&network::put_strided>(net(), address(d), address(f), gap<T>(to_stride), gap<T>(from_stride), sizeof(T), n, pe, S::rank(),
-                                       S::count());
+      call_cold<&network::put_strided>(net(), address(d), address(f), gap<T>(to_stride), gap<T>(from_stride), sizeof(T), n, pe, lane(),
+                                       S::rank(), S::count());
     }
     S::sync();
   }
@@ -157,8 +157,8 @@ class world_rma : public world_base {
     if (how == reached::by_stores) {
       strided<transfer::get_words, S>(d, there(f, pe), to_stride, from_stride, n);
     } else if (how == reached::by_network) {
-      call_cold<&network::get_strided>(net(), address(d), address(f), gap<T>(to_stride), gap<T>(from_stride), sizeof(T), n, pe, S::rank(),
-                                       S::count());
+      call_cold<&network::get_strided>(net(), address(d), address(f), gap<T>(to_stride), gap<T>(from_stride), sizeof(T), n, pe, lane(),
+                                       S::rank(), S::count());
     }
     S::sync();
   }
@@ -187,7 +187,7 @@ class world_rma : public world_base {
   /// @note A sequentially consistent fence on scope system.
   WB_FN outcome quiet() const {
     outcome o{};
-    if (!all_by_stores()) o.word = call_cold<&network::quiet>(net(), WB_CALL_QUIET, network::own_lane(), 0, 1, true);
+    if (!all_by_stores()) o.word = call_cold<&network::quiet>(net(), WB_CALL_QUIET, lane(), 0, 1, true);
     order::fence<order::seq_cst, order::system>();
     return o;
   }
@@ -210,7 +210,7 @@ class world_rma : public world_base {
   /// later, or after it has synchronised with this thread, is not seen by an earlier load (coherence, causality order). No fence.
   WB_FN outcome flush() const {
     outcome o{};
-    if (!all_by_stores()) o.word = call_cold<&network::quiet>(net(), WB_CALL_FLUSH, network::own_lane(), 0, 1, false);
+    if (!all_by_stores()) o.word = call_cold<&network::quiet>(net(), WB_CALL_FLUSH, lane(), 0, 1, false);
     return o;
   }
   /// @brief Returns when the sources of puts of all threads of this PE may be written again, including those of earlier kernels, in
@@ -230,7 +230,7 @@ class world_rma : public world_base {
   // Orders what goes to one PE; WB_NO_PE: to all PEs.
   WB_FN void order_at(uint32_t pe) const {
     order::fence<order::release, order::system>();
-    if (!all_by_stores()) call_cold<&network::complete>(net(), WB_CALL_QUIET, network::own_lane(), pe);
+    if (!all_by_stores()) call_cold<&network::complete>(net(), WB_CALL_QUIET, lane(), pe);
   }
 
   // Returns a pointer to an element that one access can move.
@@ -275,7 +275,7 @@ class world_rma : public world_base {
     if (how == reached::by_stores) {
       out_of_line (&transfer::odd<transfer::put_words>)(address(there(d, pe)), address(f), bytes, S::rank(), S::count());
     } else if (how == reached::by_network) {
-      call_cold<&network::put>(net(), WB_CALL_PUT, address(d), address(f), bytes, pe, network::own_lane(), S::rank(), S::count(), finish);
+      call_cold<&network::put>(net(), WB_CALL_PUT, address(d), address(f), bytes, pe, lane(), S::rank(), S::count(), finish);
     }
   }
   template <class S, class T> WB_FN void get_bytes(S s, T* d, const T* f, size_t n, uint32_t pe, bool finish) const {
@@ -294,7 +294,7 @@ class world_rma : public world_base {
     if (how == reached::by_stores) {
       out_of_line (&transfer::odd<transfer::get_words>)(address(d), address(there(f, pe)), bytes, S::rank(), S::count());
     } else if (how == reached::by_network) {
-      call_cold<&network::get>(net(), WB_CALL_GET, address(d), address(f), bytes, pe, network::own_lane(), S::rank(), S::count(), finish);
+      call_cold<&network::get>(net(), WB_CALL_GET, address(d), address(f), bytes, pe, lane(), S::rank(), S::count(), finish);
     }
   }
 

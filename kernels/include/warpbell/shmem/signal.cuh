@@ -174,7 +174,7 @@ class world_signal : public world_wait {
   }
 
   WB_FN void by_network(network::change what, uint64_t* sig, uint64_t value, uint32_t pe) const {
-    call_cold<&network::atomic>(net(), WB_CALL_SIGNAL, what, address(sig), value, 0, sizeof(value), pe, network::own_lane(), false);
+    call_cold<&network::atomic>(net(), WB_CALL_SIGNAL, what, address(sig), value, 0, sizeof(value), pe, lane(), false);
   }
 };
 

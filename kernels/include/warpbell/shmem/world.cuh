@@ -26,6 +26,19 @@ class world_ref : public world_signal {
   /// @pre The world, or a run that keeps it, outlives the kernels that use this.
   WB_FN_BOTH explicit world_ref(const wb_world& world) : world_signal(world) {}
 
+  /// @brief Returns the same world, whose calls over an RDMA adapter use queue pair `n` to each PE, modulo their number, instead of
+  /// that of the calling block. Any number of threads calls this.
+  ///
+  /// For put, get, p, g, iput, iget, signals, atomics, fence, quiet and flush. Several blocks may use one queue pair, and one block
+  /// several. Requests of different queue pairs have no order, and a fence, quiet or flush of the result covers this queue pair
+  /// alone, of all blocks that use it. Calls of teams, quiet_all and flush_all do as before. Where loads and stores reach every PE
+  /// nothing changes.
+  WB_FN world_ref on_queue(uint32_t n) const {
+    world_ref chosen(*this);
+    chosen.w_.queue = n % WB_MAX_QUEUES + 1;
+    return chosen;
+  }
+
   /// @brief Returns the team of all PEs. This object must outlive it.
   WB_FN world_team_ref world_team() const;
 
