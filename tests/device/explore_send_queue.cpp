@@ -29,7 +29,8 @@ struct memory {
 constexpr uint8_t published = 0xff;
 
 struct options {
-  // A letter for each action of a thread: n posts one block, s an entry of two blocks, each to be waited for; f fetches.
+  // A letter for each action of a thread: n posts one block, s an entry of two blocks, b a batch of both, each to be waited for; f
+  // fetches.
   std::vector<const char*> scripts;
   uint32_t log_blocks = 2;
   uint32_t first_ticket = 0;
@@ -227,6 +228,15 @@ class send_scene : public scene {
           note("posts two blocks", k);
           waits(q, q.masked_swap(mlx5::remote{}, mlx5::as_set<uint64_t>(1)));
           break;
+        case 'b': {
+          note("posts a batch", k);
+          using mlx5::work_request;
+          const work_request both[] = {
+              work_request(mlx5::nop()),
+              work_request(mlx5::masked_swap(mlx5::remote{}, mlx5::local{}, mlx5::as_set<uint64_t>(1)), work_request::dropped)};
+          waits(q, mlx5::send_queue_base::post_chain(&m.q, &control_, both, 2));
+          break;
+        }
         case 'f': fetches(q, me * 16 + k); break;
       }
     }
@@ -280,6 +290,8 @@ int main(int argc, char** argv) {
           {"entries of two blocks", [] { return make({.scripts = {"ss", "fn"}, .flushes = true}); }, at_most(1), every},
           {"a ring of two blocks", [] { return make({.scripts = {"ss", "n"}, .log_blocks = 1}); }, every, every},
           {"chains", [] { return make({.scripts = {"ff", "fn"}, .first_ticket = wraps, .flushes = true}); }, at_most(1), every},
+          {"batches", [] { return make({.scripts = {"b", "nb"}, .first_ticket = wraps}); }, at_most(1), every},
+          {"a batch that fails", [] { return make({.scripts = {"b", "s"}, .failures = 1}); }, at_most(1), every},
           {"fetches", [] { return make({.scripts = {"f", "nnnf"}}); }, at_most(1), every},
           {"late stores", [] { return make({.scripts = {"s", "s"}}); }, at_most(1, 1), at_most(~0u, 1)},
           {"two laps", [] { return make({.scripts = {"nsn", "sns"}, .first_ticket = wraps}); }, at_most(0), at_most(2)},

@@ -48,6 +48,9 @@ const fn cache(old: &'static str, new: &'static str) -> Edit {
 const fn send_queue(old: &'static str, new: &'static str) -> Edit {
     Edit { header: "mlx5/queue.cuh", old, new }
 }
+const fn post(old: &'static str, new: &'static str) -> Edit {
+    Edit { header: "mlx5/post.cuh", old, new }
+}
 const fn array(old: &'static str, new: &'static str) -> Edit {
     Edit { header: "array.cuh", old, new }
 }
@@ -421,6 +424,15 @@ pub const SEND_QUEUE: &[Mutation] = &[
         edits: &[send_queue(
             "> 0 && held[j] == 0);",
             "> 0 && (held[j] == 0 || MUTATED(\"uses a held block again\")));",
+        )],
+    },
+    Mutation {
+        name: "a batch without a completion",
+        scene: "batches",
+        found: "can never be over",
+        edits: &[post(
+            "i + 1 == n ? signalled",
+            "i + 1 == n && !MUTATED(\"a batch without a completion\") ? signalled",
         )],
     },
     Mutation {

@@ -31,7 +31,7 @@ class nic {
   // Fills in a fresh send queue.
   void add_queue(wb_send_queue& q, uint32_t staging_bytes, uint32_t flags) {
     auto own = std::make_unique<queue>();
-    const uint32_t blocks = 1u << log_blocks, number = static_cast<uint32_t>(queues_.size()) + 0x101;
+    const uint32_t blocks = 1u << log_blocks, number = static_cast<uint32_t>(queues_.size()) + first_number;
     own->q = &q, own->number = number;
     own->collapsed = (flags & WB_SEND_COLLAPSED) != 0;
     own->ring.resize(blocks * 8), own->completions.assign(blocks * 8, ~uint64_t{0});
@@ -62,6 +62,11 @@ class nic {
     ending_.store(true, std::memory_order_release);
     thread_.join();
   }
+  // Returns the index in the doorbell of a queue: the low 16 bits of the next free block.
+  uint32_t announced(uint32_t queue) const {
+    const uint32_t word = static_cast<uint32_t>(__atomic_load_n(&queues_[queue]->doorbell, __ATOMIC_ACQUIRE));
+    return (word >> 8 & 0xff) << 8 | (word >> 16 & 0xff);
+  }
   uint64_t requests(uint32_t opcode) const { return carried_out_[opcode]; }
 
  private:
@@ -81,14 +86,15 @@ class nic {
     bool failed = false;
   };
 
+  static constexpr uint32_t first_number = 0x101;
+
   static uint64_t aligned(std::vector<uint64_t>& v) { return reinterpret_cast<uint64_t>(v.data()); }
 
   void serve() {
     while (!ending_.load(std::memory_order_acquire)) {
       bool idle = true;
       for (auto& q : queues_) {
-        const uint32_t word = static_cast<uint32_t>(__atomic_load_n(&q->doorbell, __ATOMIC_ACQUIRE));
-        const uint32_t index = (word >> 8 & 0xff) << 8 | (word >> 16 & 0xff);
+        const uint32_t index = announced(q->number - first_number);
         // A few at a time, so that queues take turns.
         for (uint32_t n = 0; n < 7 && (q->next & 0xffff) != index; ++n, idle = false) one(*q);
       }

@@ -59,8 +59,12 @@ class stand {
   }
   stand(const stand&) = delete;
 
-  // Lets a queue pair fail. Call this before the queue is used.
-  void break_queue(uint32_t from, uint32_t to, uint32_t lane, uint32_t syndrome) { nic_.fail(fabric_->queue(from, to, lane), 0, syndrome); }
+  // Lets a queue pair fail at its `after`-th request, from 0. Call this before the queue is used.
+  void break_queue(uint32_t from, uint32_t to, uint32_t lane, uint32_t syndrome, uint32_t after = 0) {
+    nic_.fail(fabric_->queue(from, to, lane), after, syndrome);
+  }
+  // Returns the blocks that the doorbell of a queue pair has announced.
+  uint32_t announced(uint32_t from, uint32_t to, uint32_t lane) const { return nic_.announced(fabric_->queue(from, to, lane)); }
 
   // The adapter. It executes requests until it is stopped.
   nic& adapter() { return nic_; }

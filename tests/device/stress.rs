@@ -78,6 +78,19 @@ mod calls {
     }
 }
 
+/// Batches of puts, on the same data paths.
+mod batches {
+    stress_tests! { "batch_stress.cpp":
+        at_width_1: plain(1) ["stores", "network", "flushed", "collapsed", "both"],
+        briefly_under_thread_sanitizer_at_width_4: sanitized(4) ["network"],
+        ; long:
+        at_width_4: plain(4) ["stores", "network", "flushed", "collapsed", "both"],
+        at_width_32: plain(32) ["stores", "network", "both"],
+        under_thread_sanitizer_at_width_1: sanitized(1) ["stores", "network", "both"],
+        under_thread_sanitizer_at_width_32: sanitized(32) ["network", "both"],
+    }
+}
+
 /// Collectives of teams. Arguments: by loads and stores, over adapters, or some members on each data path; and a scale
 /// of the number of rounds.
 mod collectives {

@@ -56,6 +56,8 @@ struct work_request {
   uint32_t bytes;  // in the staging
   uint64_t more;   // `sent`: the address of the data to copy. `none`: bytes of the message after this piece
 
+  /// @brief Creates a work request without contents: space for one.
+  work_request() = default;
   /// @brief Creates a work request of one block.
   ///
   /// @param with Use of the block's staging.
@@ -123,7 +125,7 @@ class send_queue_base : public work_queue_ref {
     deadline p(control);
     request r;
     while (warp::any(mask, l.wants)) {
-      const bool tries = l.wants && (p.turns() == 0 || own.has_room(own.extent_of<of>(*e)));
+      const bool tries = l.wants && (p.turns() == 0 || own.has_room(own.extent_of<of>(*e).blocks()));
       const request now = called ? call_post_now(queue, mask, tries, e) : post_now<of>(queue, mask, tries, e);
       const bool posted = now.in_flight(), holds = posted && e->staging == work_request::taken;
       if (posted) {
@@ -146,7 +148,7 @@ class send_queue_base : public work_queue_ref {
         continue;
       }
       uint32_t word = 0;
-      if (l.wants && own.cannot_post(own.extent_of<of>(*e), word)) {
+      if (l.wants && own.cannot_post(own.extent_of<of>(*e).blocks(), word)) {
         r = request::ended(word);
         l.wants = false;
       }
@@ -162,6 +164,37 @@ class send_queue_base : public work_queue_ref {
   static WB_FN_COLD request post_on(wb_send_queue* queue, const wb_control* control, by_value<lanes> l, work_request* e, uint64_t to,
                                     order::detail::pair* value) {
     return post_all<true, unknown>(queue, control, l, e, to, value);
+  }
+  // Posts `n` work requests of the calling thread, 1 or more, with one doorbell, and waits for room for at most one deadline. None is
+  // `taken`, and none has more pieces. All or none are posted: together they have no more blocks than the ring.
+  static WB_FN_COLD request post_chain(wb_send_queue* queue, const wb_control* control, const work_request* e, uint32_t n) {
+    const send_queue_base own(queue, control);
+    const warp::mask_t self = warp::mask_t{1} << warp::lane();
+    uint32_t wanted = 0;
+    for (uint32_t i = 0; i < n; ++i) wanted += own.extent_of<unknown>(e[i]).blocks();
+    for (deadline p(control);;) {
+      if (p.turns() == 0 || own.has_room(wanted)) {
+        const writer to = own.to_write();
+        uint32_t first;
+        grant g;
+        const bool got = own.take(self, self, first, g, wanted);
+        uint32_t t = first;
+        for (uint32_t i = 0; got && i < n; ++i) {
+          const extent x = own.extent_of<unknown>(e[i]);
+          own.build(to, t, e[i], x, i + 1 == n ? signalled : unsignalled);
+          if (i != 0) own.mark_behind(t, x);
+          if (i + 1 != n) t += x.blocks();
+        }
+        if (got) own.publish_chain(self, g, first, own.extent_of<unknown>(e[0]), wanted);
+        if (g.low) own.replenish(self);
+        if (got) return request::posted(t, t + 1);
+      }
+      uint32_t word = 0;
+      if (own.cannot_post(wanted, word)) return request::ended(word);
+      own.make_room(self, self, p.turns());
+      const wait_status v = p.expired();
+      if (v != wait_status::go_on) return request::ended(status_word(v));
+    }
   }
   static WB_FN_COLD uint32_t wait_for(wb_send_queue* queue, const wb_control* control, warp::mask_t mask, bool mine, by_value<request> r) {
     return work_queue_ref(queue, control).wait(mask, mine, r).word;

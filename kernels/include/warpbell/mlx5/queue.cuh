@@ -21,6 +21,9 @@
 // Failure. A failed queue pair completes nothing any more. The first error in ring order is the cause. Flush errors follow for
 // everything else that was posted, and are ignored. Requests that completed before are done, the rest has failed.
 //
+// Chains. The work requests of a batch are written together by one lane, with one reservation and one doorbell. Only the last one
+// has a completion. An entry of a batch that is open has no ticket, so that nobody waits for it.
+//
 // BlueFlame. Where the register takes whole entries (`flame`), a warp that holds the lock and announces one block stores that block
 // to the register. An adapter that receives it as one write need not fetch it from the ring. It fetches it as after a plain doorbell
 // if the write comes in parts. Posts use the register's halves in turn, so that two posts never merge on their way.
@@ -126,20 +129,23 @@ class send_core : public ring_core<wb_send_queue, send_core> {
     for (uint32_t t = ticket + 1; got && t != ticket + x.blocks(); ++t) {
       order::store<order::relaxed>(mark(t), marked(t, is_long && t == ticket + 1 ? second_of_two : only_block));
     }
-    if (has_tail(mask, g)) {
-      // The poller finds second blocks by their marks. And a mark of 2^32 blocks ago would be taken for a current one.
-      if (got) order::store<order::relaxed>(mark(ticket), first);
-      const uint32_t fresh = g.lanes * x.blocks();
-      if (fresh == 1 && q->flame != 0) {
-        flame_on(*this, mask, g.first + fresh);
-        ring_for<false>(mask, g.first + fresh);
-      } else {
-        ring_for(mask, g.first + fresh);
-      }
-      return;
-    }
-    if (got) order::store<order::release>(mark(ticket), first);
-    publish(mask);
+    announce(mask, g, got, ticket, first, g.lanes * x.blocks());
+  }
+
+  /// @brief Marks an entry behind the first of those that one lane announces together. One thread calls this.
+  WB_FN void mark_behind(uint32_t ticket, extent x) const {
+    const bool is_long = (x.of & extent::is_long) != 0;
+    order::store<order::relaxed>(mark(ticket), marked(ticket, is_long ? first_of_two : only_block));
+    if (is_long) order::store<order::relaxed>(mark(ticket + 1), marked(ticket + 1, second_of_two));
+  }
+  /// @brief Writes the doorbell for entries of one lane, `blocks` in all, of which those behind the first are marked. Otherwise as
+  /// publish_run. One thread calls this, with its own lane as `mask`.
+  ///
+  /// @param x The extent of the first entry.
+  WB_FN void publish_chain(warp::mask_t mask, const grant& g, uint32_t ticket, extent x, uint32_t blocks) const {
+    const bool is_long = (x.of & extent::is_long) != 0;
+    if (is_long) order::store<order::relaxed>(mark(ticket + 1), marked(ticket + 1, second_of_two));
+    announce(mask, g, true, ticket, marked(ticket, is_long ? first_of_two : only_block), blocks);
   }
 
   /// @brief Takes new completions off the ring, unless another warp is polling. Collective over `mask`.
@@ -178,6 +184,23 @@ class send_core : public ring_core<wb_send_queue, send_core> {
 
  private:
   friend class ring_core<wb_send_queue, send_core>;
+
+  // Announces the `fresh` blocks of a grant, whose marks are set but for the first block of each lane. Collective.
+  WB_FN void announce(warp::mask_t mask, const grant& g, bool got, uint32_t ticket, uint32_t first, uint32_t fresh) const {
+    if (has_tail(mask, g)) {
+      // The poller finds second blocks by their marks. And a mark of 2^32 blocks ago would be taken for a current one.
+      if (got) order::store<order::relaxed>(mark(ticket), first);
+      if (fresh == 1 && q->flame != 0) {
+        flame_on(*this, mask, g.first + fresh);
+        ring_for<false>(mask, g.first + fresh);
+      } else {
+        ring_for(mask, g.first + fresh);
+      }
+      return;
+    }
+    if (got) order::store<order::release>(mark(ticket), first);
+    publish(mask);
+  }
 
   // Low bits of a mark: the kind of block. lap + 1 is above them.
   static constexpr uint32_t only_block = 0, first_of_two = 1, second_of_two = 2, kinds = 3, kind_bits = 2;
@@ -475,10 +498,10 @@ class work_queue_ref : public send_core {
   // Returns true if another attempt to post makes sense. A thread that takes more credit than there is hides the credit from others
   // until it has corrected it. On a short ring, threads that try again and again would keep each other from finding enough credit
   // for a chain.
-  WB_FN bool has_room(extent x) const {
+  WB_FN bool has_room(uint32_t wanted) const {
     uint32_t t;
     const int32_t had = credit(t);
-    return had >= 0 && static_cast<uint32_t>(had) + order::load<order::relaxed>(&q->spare) >= x.blocks();
+    return had >= 0 && static_cast<uint32_t>(had) + order::load<order::relaxed>(&q->spare) >= wanted;
   }
   // Takes completions off one of the queues of the lanes that are left, and grants their blocks again. Collective.
   WB_FN void make_room(warp::mask_t mask, warp::mask_t left, uint32_t turn) const {
@@ -488,8 +511,8 @@ class work_queue_ref : public send_core {
   }
 
   // Returns true if the work request will never find room; `word` is the reason.
-  WB_FN bool cannot_post(extent x, uint32_t& word) const {
-    word = x.blocks() > blocks() ? status_word(WB_BAD_ARGUMENT) : order::load<order::acquire>(&q->failed);
+  WB_FN bool cannot_post(uint32_t wanted, uint32_t& word) const {
+    word = wanted > blocks() ? status_word(WB_BAD_ARGUMENT) : order::load<order::acquire>(&q->failed);
     return word != 0;
   }
 

@@ -107,6 +107,11 @@ struct peer_path {
 
 // --- bytes in registers ----------------------------------------------------------------------------------------------
 
+WB_FN mlx5::write_payload in_words(uint64_t low, uint64_t high) {
+  return mlx5::write_payload{{static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32), static_cast<uint32_t>(high),
+                              static_cast<uint32_t>(high >> 32), 0, 0, 0}};
+}
+
 // Gathers up to inline_write_max bytes of memory at any alignment.
 WB_FN mlx5::write_payload gather(uint64_t from, uint32_t bytes) {
   mlx5::write_payload p{};
@@ -156,9 +161,7 @@ WB_FN_COLD uint32_t put(const wb_network* net, uint32_t call, uint64_t to, uint6
 WB_FN_COLD uint32_t put_value(const wb_network* net, uint32_t call, uint64_t to, uint64_t low, uint64_t high, uint32_t bytes, uint32_t pe,
                               uint32_t lane) {
   const peer_path w(net, call, pe, lane);
-  const mlx5::write_payload p{{static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32), static_cast<uint32_t>(high),
-                               static_cast<uint32_t>(high >> 32), 0, 0, 0}};
-  return w.ended(so_far(w.queue.write_inline(w.strict(to), p, bytes)), to, bytes);
+  return w.ended(so_far(w.queue.write_inline(w.strict(to), in_words(low, high), bytes)), to, bytes);
 }
 
 // Puts elements of up to 16 bytes, `to_gap` and `from_gap` bytes apart, which wrap as addresses do: one request for each.

@@ -240,6 +240,11 @@ class world_rma : public world_base {
                   "p, g, iput and iget move elements of 1, 2, 4, 8 or 16 bytes");
     return &*p;
   }
+  // Converts a value of up to 16 bytes to a pair that is zero beyond it.
+  template <class T> static WB_FN order::detail::pair widened(const T& value) {
+    if constexpr (sizeof(T) == 16) return order::bits<order::detail::pair>(value);
+    else return order::detail::pair{order::bits<typename order::detail::word<sizeof(T)>::type>(value), 0};
+  }
 
  private:
   // Waits for the requests of all blocks as one thread of the scope. Returns true if none has failed.
@@ -298,11 +303,7 @@ class world_rma : public world_base {
     }
   }
 
-  // Converts a value of up to 16 bytes to a pair that is zero beyond it, and back.
-  template <class T> static WB_FN order::detail::pair widened(const T& value) {
-    if constexpr (sizeof(T) == 16) return order::bits<order::detail::pair>(value);
-    else return order::detail::pair{order::bits<typename order::detail::word<sizeof(T)>::type>(value), 0};
-  }
+  // The reverse of `widened`.
   template <class T> static WB_FN T narrowed(const order::detail::pair& all) {
     if constexpr (sizeof(T) == 16) return order::bits<T>(all);
     else return order::bits<T>(static_cast<typename order::detail::word<sizeof(T)>::type>(all.low));

@@ -8,10 +8,10 @@
 // that in the run's error log and fails the run. That ends all waits of the run. Calls that wait also return their outcome.
 //
 // The calls are in layers, one file each: reach.cuh (PEs and data paths), rma.cuh (put, get, p, g, iput, iget, fence, quiet, flush),
-// atomic.cuh, wait.cuh, signal.cuh.
+// atomic.cuh, wait.cuh, signal.cuh, batch.cuh.
 #pragma once
 
-#include <warpbell/shmem/signal.cuh>
+#include <warpbell/shmem/batch.cuh>
 
 namespace warpbell {
 
@@ -38,6 +38,12 @@ class world_ref : public world_signal {
     chosen.w_.queue = n % WB_MAX_QUEUES + 1;
     return chosen;
   }
+
+  /// @brief Begins a batch of puts and signals to PE `pe`, which an RDMA adapter gets with one doorbell. One thread calls this.
+  ///
+  /// @param space Memory for the work requests; see put_batch.
+  /// @return The batch. It posts what it has collected when it ends.
+  template <uint32_t n> WB_FN put_batch batch(batch_space<n>& space, uint32_t pe) const { return put_batch(*this, space, pe); }
 
   /// @brief Returns the team of all PEs. This object must outlive it.
   WB_FN world_team_ref world_team() const;
