@@ -352,6 +352,7 @@ enum way : uint32_t {
   w_through_buffer,
   w_buffer_signal,
   w_from_shared,
+  w_batch,
   w_get,
   w_get_through_buffer,
   ways
@@ -406,6 +407,15 @@ template <class S> WB_FN void tell(S s, const world_ref& w, uint32_t how, uint32
     case w_p_signal_adjacent:
     case w_p_signal_apart:
     case w_quiet_set: w.put(s, to, from, n, pe); break;
+    case w_batch:
+      if (S::rank() == 0) {
+        batch_space<3> space;
+        put_batch b = w.batch(space, pe);
+        for (size_t i = 0; i < n; i += 2) b.p(to + i, from[i]);
+        for (size_t i = 1; i < n; i += 2) b.put_nbi(to + i, from + i, 1);
+        b.signal_op(flag, 1, signal::add);
+      }
+      return;
     default: break;  // the receiver gets it
   }
   S::sync();
