@@ -6,6 +6,7 @@
 
 use super::error::{CudaError, FailedCall, code, next_step};
 use super::external::{Import, Part};
+use super::shared_memory::IpcHandle;
 use super::virtual_memory::{Access, Properties};
 use cudarc::driver::sys;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -67,6 +68,7 @@ table! {
     cuDeviceGetUuid_v2: fn(*mut [u8; 16], CUdevice);
     cuDeviceCanAccessPeer: fn(*mut c_int, CUdevice, CUdevice);
     cuDeviceGetP2PAttribute: fn(*mut c_int, c_int, CUdevice, CUdevice);
+    cuCtxEnablePeerAccess: fn(CUcontext, c_uint);
     cuDevicePrimaryCtxRetain: fn(*mut CUcontext, CUdevice);
     cuDevicePrimaryCtxRelease_v2: fn(CUdevice);
     cuCtxPushCurrent_v2: fn(CUcontext);
@@ -77,12 +79,18 @@ table! {
     cuMemGetInfo_v2: fn(*mut usize, *mut usize);
     cuMemAlloc_v2: fn(*mut CUdeviceptr, usize);
     cuMemFree_v2: fn(CUdeviceptr);
+    cuIpcGetMemHandle: fn(*mut IpcHandle, CUdeviceptr);
+    cuIpcOpenMemHandle_v2: fn(*mut CUdeviceptr, IpcHandle, c_uint);
+    cuIpcCloseMemHandle: fn(CUdeviceptr);
     // CUDA 11.7.
     cuMemGetHandleForAddressRange: fn(*mut c_void, CUdeviceptr, usize, c_int, u64);
     // Virtual memory management, CUDA 10.2.
     cuMemGetAllocationGranularity: fn(*mut usize, *const Properties, c_int);
     cuMemCreate: fn(*mut u64, usize, *const Properties, u64);
     cuMemRelease: fn(u64);
+    // CUDA 11.0.
+    cuMemRetainAllocationHandle: fn(*mut u64, *mut c_void);
+    cuMemGetAllocationPropertiesFromHandle: fn(*mut Properties, u64);
     cuMemExportToShareableHandle: fn(*mut c_void, u64, c_int, u64);
     cuMemImportFromShareableHandle: fn(*mut u64, *mut c_void, c_int);
     cuMemAddressReserve: fn(*mut CUdeviceptr, usize, usize, CUdeviceptr, u64);

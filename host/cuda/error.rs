@@ -134,6 +134,7 @@ pub(super) mod code {
     pub const ILLEGAL_ADDRESS: i32 = 700;
     pub const LAUNCH_OUT_OF_RESOURCES: i32 = 701;
     pub const LAUNCH_TIMEOUT: i32 = 702;
+    pub const PEER_ACCESS_ALREADY_ENABLED: i32 = 704;
     pub const ALREADY_REGISTERED: i32 = 712;
     pub const LAUNCH_FAILED: i32 = 719;
     pub const NOT_PERMITTED: i32 = 800;

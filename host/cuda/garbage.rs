@@ -19,6 +19,8 @@ pub(super) enum Garbage {
         bytes: usize,
         mapped: Vec<Mapped>,
     },
+    /// Mapping of another process's allocation.
+    Ipc(CUdeviceptr),
     /// Registered host memory. `_keep` owns the memory and must outlive the registration.
     Registered {
         base: *mut c_void,
@@ -50,6 +52,7 @@ impl Garbage {
                     .iter()
                     .try_for_each(|m| call!(driver, cuMemUnmap(m.at, m.memory.len()), what))
                     .and_then(|()| call!(driver, cuMemAddressFree(*base, *bytes), what)),
+                Self::Ipc(at) => call!(driver, cuIpcCloseMemHandle(*at), what),
                 Self::Registered { base, .. } => call!(driver, cuMemHostUnregister(*base), what),
                 Self::External { handle, at, .. } => {
                     let unmapped = if *at == 0 { Ok(()) } else { call!(driver, cuMemFree_v2(*at), what) };
@@ -76,6 +79,7 @@ impl std::fmt::Debug for Garbage {
             Self::Module(raw) => write!(f, "Module({raw:p})"),
             Self::Physical(handle) => write!(f, "Physical({handle:#x})"),
             Self::Range { base, bytes, mapped } => write!(f, "Range({base:#x} + {bytes}, {} mapped)", mapped.len()),
+            Self::Ipc(at) => write!(f, "Ipc({at:#x})"),
             Self::Registered { base, .. } => write!(f, "Registered({base:p})"),
             Self::External { handle, at, .. } => write!(f, "External({handle:p} at {at:#x})"),
         }

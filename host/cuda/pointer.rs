@@ -9,18 +9,18 @@ use std::sync::Arc;
 
 /// Facts that the driver has of an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Facts {
+pub(super) struct Facts {
     /// `CUmemorytype`; 0 if the driver does not know the address.
     kind: u32,
     device: i32,
     is_managed: u32,
     /// First address of the allocation, or of the mapping, and its bytes.
-    start: u64,
-    bytes: usize,
+    pub(super) start: u64,
+    pub(super) bytes: usize,
     /// Pool of a stream-ordered allocation, or 0.
-    pool: usize,
+    pub(super) pool: usize,
     /// Context of the allocation. It is null for memory of a pool and for mapped physical memory.
-    context: usize,
+    pub(super) context: usize,
     /// Not 0 if devices other than GPUs can access the memory.
     is_reachable: u32,
 }
@@ -73,6 +73,12 @@ impl Context {
             Some(end) if bytes > 0 && pointer != 0 => end,
             _ => return Ok(Err("a range has an address other than 0 and at least one byte".to_owned())),
         };
+        let pieces = self.pieces(pointer, end)?;
+        Ok(judge(&pieces, (pointer, end), self.info().ordinal, self.raw() as usize))
+    }
+
+    /// Returns the facts of each allocation or mapping from `pointer` to `end`, up to the first gap.
+    pub(super) fn pieces(&self, pointer: u64, end: u64) -> Result<Vec<Facts>, CudaError> {
         let mut pieces = Vec::new();
         let mut at = pointer;
         while at < end {
@@ -83,7 +89,7 @@ impl Context {
                 _ => break,
             }
         }
-        Ok(judge(&pieces, (pointer, end), self.info().ordinal, self.raw() as usize))
+        Ok(pieces)
     }
 
     fn facts(&self, at: CUdeviceptr) -> Result<Facts, CudaError> {

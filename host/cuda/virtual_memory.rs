@@ -148,6 +148,40 @@ impl PhysicalMemory {
         Err(driver.failed(answer, "cuMemCreate", WHAT, next).into())
     }
 
+    /// Returns the physical memory that is mapped at address `at` for `bytes` bytes, whichever code created it.
+    ///
+    /// # Errors
+    /// [`CudaError::Call`] if nothing is mapped there.
+    pub fn mapped_at(context: &Arc<Context>, at: u64, bytes: usize) -> Result<Self, CudaError> {
+        let (driver, pointer) = (context.driver(), at as *mut c_void);
+        let _current = context.current()?;
+        let mut handle = 0;
+        // SAFETY: writes one handle; the driver looks the address up.
+        unsafe {
+            call!(driver, cuMemRetainAllocationHandle(&mut handle, pointer), "looking for the memory behind a mapping")
+        }?;
+        Ok(Self { context: context.clone(), handle, bytes })
+    }
+
+    /// Returns true if the memory was created so that a file descriptor can name it.
+    ///
+    /// # Errors
+    /// [`CudaError::Call`] if the driver call fails.
+    pub fn has_descriptor(&self) -> Result<bool, CudaError> {
+        let driver = self.context.driver();
+        let _current = self.context.current()?;
+        let mut properties = properties(&self.context, Sharing::Host);
+        // SAFETY: writes one structure of the header's layout; the handle is this value's own.
+        unsafe {
+            call!(
+                driver,
+                cuMemGetAllocationPropertiesFromHandle(&mut properties, self.handle),
+                "looking at the properties of GPU memory"
+            )
+        }?;
+        Ok(properties.handle_types & handle_type::POSIX_FILE_DESCRIPTOR != 0)
+    }
+
     /// Exports the memory as a file descriptor for another process of this host.
     ///
     /// # Errors
