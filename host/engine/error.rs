@@ -276,14 +276,14 @@ pub struct OperationError {
     pub command: u32,
     /// NVMe opcode. Call: a value of `wb_shmem_call` of `status.h`.
     pub opcode: u32,
-    /// First logical block. Call: offset in the symmetric heap, in bytes.
+    /// First logical block. Call: offset in the symmetric heap, or in the window, in bytes.
     pub lba: u64,
     /// Number of logical blocks. Call: number of bytes.
     pub blocks: u32,
 }
 
 /// Name and kind of each call of `wb_shmem_call`, indexed by its number minus `abi::SHMEM_OPCODE`.
-const CALLS: [(&str, Kind); 12] = [
+const CALLS: [(&str, Kind); 14] = [
     ("put", Kind::To),
     ("get", Kind::From),
     ("signal", Kind::To),
@@ -296,6 +296,9 @@ const CALLS: [(&str, Kind); 12] = [
     ("fcollect", Kind::Collective),
     ("alltoall", Kind::Collective),
     ("flush", Kind::Wait),
+    // Of a window.
+    ("put", Kind::To),
+    ("get", Kind::From),
 ];
 
 /// Kind of a call: the part that the other PE has in it.
@@ -331,7 +334,9 @@ impl OperationError {
         let (name, kind) = CALLS.get((self.opcode - abi::SHMEM_OPCODE) as usize).unwrap_or(&("call", Kind::To));
         let (pe, outcome) = (self.queue, self.outcome);
         let other = (self.device != abi::NO_PE).then_some(self.device);
-        let place = format!("({} bytes at heap offset {:#x})", self.blocks, self.lba);
+        let of_window = (abi::CALL_WINDOW_PUT..=abi::CALL_WINDOW_GET).contains(&self.opcode);
+        let memory = if of_window { "window" } else { "heap" };
+        let place = format!("({} bytes at {memory} offset {:#x})", self.blocks, self.lba);
         if *kind == Kind::Collective {
             write!(f, "{name} on PE {pe}")?;
             if self.command != 0 {
@@ -478,7 +483,8 @@ mod tests {
         assert_eq!(numbered.len(), CALLS.len());
         for (name, number) in numbered {
             let ours = CALLS[(number - abi::SHMEM_OPCODE) as usize].0;
-            assert_eq!(ours, if name == "wait" { "wait_until" } else { &name });
+            let name = name.trim_start_matches("window_");
+            assert_eq!(ours, if name == "wait" { "wait_until" } else { name });
         }
     }
 
@@ -498,6 +504,10 @@ mod tests {
             (
                 pe(9, outcome(Outcome::BadArgument, call("put"))),
                 "put from PE 1 to PE 9 (8 bytes at heap offset 0x1040): no such PE or bad address",
+            ),
+            (
+                OperationError { opcode: abi::CALL_WINDOW_GET, ..outcome(Outcome::BadArgument, call("get")) },
+                "get from PE 2 to PE 1 (8 bytes at window offset 0x1040): no such PE or bad address",
             ),
             (
                 outcome(Outcome::BadArgument, call("get")),

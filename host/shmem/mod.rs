@@ -12,10 +12,12 @@
 //! | `builder` | builds worlds: ranks meet, agree on a heap, map memory, connect |
 //! | [`calls`] | calls on the host: put, get, signals, atomics, collectives |
 //! | `team` | teams: subsets of a world's PEs with their own numbering |
+//! | `window` | memory that was allocated elsewhere and registered as symmetric |
 //! | `sym` | symmetric arrays: allocation and release |
 //! | `world` | one PE of a world: collective host exchanges, host calls, recovery, shutdown |
 //! | `path` | a printable description of the links between PEs |
 //! | `peer_info` | the data that each PE sends to all others, and the heap plan that follows from it |
+//! | `registered` | registered memory, kept until no PE uses it |
 //! | `network` | queue pairs to PEs that loads and stores do not reach |
 //! | `heap` | the symmetric heap: its memory, and how PEs share it with each other |
 //! | `team_slots` | the areas of the heap that teams use for synchronisation and scratch |
@@ -39,6 +41,7 @@ pub mod launcher;
 mod network;
 mod path;
 mod peer_info;
+mod registered;
 mod sym;
 mod symmetric_allocator;
 mod team;
@@ -46,6 +49,7 @@ mod team_slots;
 mod transport;
 mod variable;
 mod vote;
+mod window;
 mod world;
 
 pub use builder::WorldBuilder;
@@ -59,6 +63,7 @@ pub use path::{Handover, Link, NetworkPath, WorldPath};
 pub use sym::{Sym, SymSlice};
 pub use team::Team;
 pub use transport::{NoSuchTransport, Transport};
+pub use window::{Window, WindowSlice};
 pub use world::World;
 
 #[cfg(test)]

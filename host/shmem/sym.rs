@@ -88,6 +88,24 @@ pub struct SymSlice<'a, T> {
     _type: PhantomData<&'a T>,
 }
 
+/// Returns first element and number of elements of a range of `len` elements.
+pub(super) fn bounds(range: impl RangeBounds<usize>, len: usize) -> Result<(usize, usize), ShmemError> {
+    let first = match range.start_bound() {
+        Bound::Included(n) => *n,
+        Bound::Excluded(n) => n.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(n) => n.saturating_add(1),
+        Bound::Excluded(n) => *n,
+        Bound::Unbounded => len,
+    };
+    if end < first || end > len {
+        return Err(ShmemError::OutOfBounds { first, count: end.saturating_sub(first), len });
+    }
+    Ok((first, end - first))
+}
+
 impl<T> Clone for Sym<T> {
     /// Returns a share of the same memory. [`World::free`] fails with [`ShmemError::InUse`] while there are several.
     fn clone(&self) -> Self {
@@ -302,20 +320,7 @@ impl<'a, T: Pod> SymSlice<'a, T> {
     /// # Errors
     /// [`ShmemError::OutOfBounds`] if the range is reversed or ends behind the last element.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Self, ShmemError> {
-        let first = match range.start_bound() {
-            Bound::Included(n) => *n,
-            Bound::Excluded(n) => n.saturating_add(1),
-            Bound::Unbounded => 0,
-        };
-        let end = match range.end_bound() {
-            Bound::Included(n) => n.saturating_add(1),
-            Bound::Excluded(n) => *n,
-            Bound::Unbounded => self.len,
-        };
-        let count = end.saturating_sub(first);
-        if end < first {
-            return Err(ShmemError::OutOfBounds { first, count, len: self.len });
-        }
+        let (first, count) = bounds(range, self.len)?;
         let offset = self.at(first, count)?;
         Ok(Self { offset, len: count, ..*self })
     }

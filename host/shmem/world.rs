@@ -6,6 +6,7 @@ use super::heap::{HEAP_ALIGN, Heap};
 use super::network::{self, Network};
 use super::path::WorldPath;
 use super::peer_info::HostId;
+use super::registered::Windows;
 use super::symmetric_allocator::{ALIGN, SymmetricAllocator};
 use super::team_slots::{Areas, Teams, own_bytes};
 use crate::args;
@@ -69,6 +70,7 @@ struct Inner {
     heap: Heap,
     timeout: Duration,
     allocator: Mutex<SymmetricAllocator>,
+    windows: Mutex<Windows>,
     own: OwnMemory,
     path: WorldPath,
     hosts: Vec<HostId>,
@@ -130,6 +132,8 @@ struct Announcement {
     call: String,
     /// Offsets of memory that the rank has dropped since the last call.
     dropped: Vec<usize>,
+    /// Windows that the rank has dropped since the last call.
+    windows: Vec<u64>,
 }
 
 impl World {
@@ -171,6 +175,7 @@ impl World {
             heap,
             timeout,
             allocator,
+            windows: Mutex::default(),
             own,
             path,
             hosts,
@@ -307,7 +312,8 @@ impl World {
         if let Some(lost) = self.lost() {
             return Err(BootstrapError::Lost(lost.clone()).into());
         }
-        let told = Announcement { call: call.to_owned(), dropped: self.allocator().take_dropped() };
+        let (dropped, windows) = (self.allocator().take_dropped(), self.windows().take_dropped());
+        let told = Announcement { call: call.to_owned(), dropped, windows };
         // Format: one line of JSON, then the bytes.
         let mut message = serde_json::to_vec(&told).unwrap_or_default();
         message.push(b'\n');
@@ -322,14 +328,15 @@ impl World {
             Err(e) => {
                 let mut allocator = self.allocator();
                 told.dropped.into_iter().for_each(|offset| allocator.dropped_here(offset));
+                self.windows().not_sent(told.windows);
                 return Err(e.into());
             }
         };
         let mut calls = Vec::with_capacity(all.len());
         let mut answers = Vec::with_capacity(all.len());
-        let mut freed = Vec::new();
+        let (mut freed, mut unregistered) = (Vec::new(), Vec::new());
         {
-            let mut allocator = self.allocator();
+            let (mut allocator, mut windows) = (self.allocator(), self.windows());
             for message in &all {
                 let (told, bytes) = read(message);
                 for offset in told.dropped {
@@ -338,10 +345,13 @@ impl World {
                         freed.extend(bytes.map(|b| (offset, b)));
                     }
                 }
+                let ended = told.windows.into_iter().filter_map(|id| windows.dropped_by_one(id, all.len()));
+                unregistered.extend(ended);
                 calls.push(told.call);
                 answers.push(bytes.to_vec());
             }
         }
+        drop(unregistered);
         for (offset, bytes) in freed {
             self.show(offset, bytes)?;
         }
@@ -418,6 +428,11 @@ impl World {
         self.allocator().dropped_here(offset);
     }
 
+    /// Locks the windows of this PE.
+    pub(super) fn windows(&self) -> MutexGuard<'_, Windows> {
+        self.0.windows.lock()
+    }
+
     fn allocator(&self) -> MutexGuard<'_, SymmetricAllocator> {
         self.0.allocator.lock()
     }
@@ -427,7 +442,7 @@ impl World {
 fn read(message: &[u8]) -> (Announcement, &[u8]) {
     let line = message.iter().position(|b| *b == b'\n').unwrap_or(message.len());
     let told = serde_json::from_slice(&message[..line]);
-    let unknown = |_| Announcement { call: "an unknown call".to_owned(), dropped: Vec::new() };
+    let unknown = |_| Announcement { call: "an unknown call".to_owned(), dropped: Vec::new(), windows: Vec::new() };
     (told.unwrap_or_else(unknown), message.get(line + 1..).unwrap_or_default())
 }
 
@@ -477,13 +492,19 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // A PE that ends by a panic does not leave in order, so that the other PEs notice its loss.
         let in_order = !std::thread::panicking() && !*self.abandoned.get_mut();
+        let windows = self.windows.get_mut().take_all();
+        let is_stopped = self.engine.is_cancelled() || self.engine.stopped_for().is_some();
         match self.network.take() {
+            // Memory that other processes have opened is kept while they may still use it.
+            None if in_order && windows.iter().any(|memory| memory.is_exported) => {
+                let within = if is_stopped { Duration::ZERO } else { self.timeout.min(LEAVE) };
+                self.bootstrap.leave_after_others(&leave(), Box::new(windows), within);
+            }
             // Mapped heap memory stays valid until the other PEs unmap it.
             None if in_order => self.bootstrap.leave(),
             // Connections and registered memory do not: keep them while other PEs may still read, or wait for data in
             // flight.
             Some(network) if in_order => {
-                let is_stopped = self.engine.is_cancelled() || self.engine.stopped_for().is_some();
                 network.end_watch();
                 let sent = !is_stopped && self.drain(&network, network.has_failed());
                 let within = match (is_stopped, network.has_failed()) {
@@ -495,13 +516,17 @@ impl Drop for Inner {
                     tracing::warn!(failures = ?network.failures(), "this PE ends before all data that it sent has arrived");
                 }
                 let heap = std::mem::replace(&mut self.heap, Heap::none(self.engine.space()));
-                let told = Announcement { call: "the end of its world".to_owned(), dropped: Vec::new() };
-                let leave = serde_json::to_vec(&told).unwrap_or_default();
-                self.bootstrap.leave_after_others(&leave, Box::new((network, heap)), within);
+                self.bootstrap.leave_after_others(&leave(), Box::new((windows, network, heap)), within);
             }
-            network => drop(network),
+            network => drop((windows, network)),
         }
     }
+}
+
+/// Returns the message of a rank that has come to the end of its world.
+fn leave() -> Vec<u8> {
+    let told = Announcement { call: "the end of its world".to_owned(), dropped: Vec::new(), windows: Vec::new() };
+    serde_json::to_vec(&told).unwrap_or_default()
 }
 
 impl fmt::Debug for World {

@@ -41,6 +41,31 @@ WB_CALL_KERNEL wb_shmem_put_signal(WB_PARAM warpbell::world_ref world, uint64_t 
 }
 WB_EXPORT(wb_shmem_put_signal)
 
+// The three of them with memory that was registered as symmetric.
+WB_CALL_KERNEL wb_shmem_window_put(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::window<uint8_t> dest, uint64_t source,
+                                   uint64_t bytes, uint32_t pe) {
+  const warpbell::host_calls::part<uint8_t> mine(bytes);
+  world.put(warpbell::by_block, dest + mine.first, reinterpret_cast<const uint8_t*>(source) + mine.first, mine.n, pe);
+  warpbell::host_calls::complete(world);
+}
+WB_EXPORT(wb_shmem_window_put)
+
+WB_CALL_KERNEL wb_shmem_window_get(WB_PARAM warpbell::world_ref world, uint64_t dest, WB_PARAM warpbell::window<uint8_t> source,
+                                   uint64_t bytes, uint32_t pe) {
+  const warpbell::host_calls::part<uint8_t> mine(bytes);
+  world.get(warpbell::by_block, reinterpret_cast<uint8_t*>(dest) + mine.first, source + mine.first, mine.n, pe);
+}
+WB_EXPORT(wb_shmem_window_get)
+
+// Puts, then signals. One block only: the signal is that of the whole message.
+WB_CALL_KERNEL wb_shmem_window_put_signal(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::window<uint8_t> dest, uint64_t source,
+                                          uint64_t bytes, WB_PARAM warpbell::sym<uint64_t> sig, uint64_t value, uint32_t how, uint32_t pe) {
+  world.put_signal(warpbell::by_block, dest, reinterpret_cast<const uint8_t*>(source), bytes, sig, value,
+                   static_cast<warpbell::signal>(how), pe);
+  warpbell::host_calls::complete(world);
+}
+WB_EXPORT(wb_shmem_window_put_signal)
+
 // Signals after everything that the stream did before.
 WB_CALL_KERNEL wb_shmem_signal(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::sym<uint64_t> sig, uint64_t value, uint32_t how,
                                uint32_t pe) {

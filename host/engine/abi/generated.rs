@@ -988,6 +988,44 @@ const _: () = {
 };
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Pod, Zeroable)]
+pub struct WindowPeer {
+    pub here: u64,
+    pub address: u64,
+    pub key: u32,
+    pub strict_key: u32,
+    pub local_key: u32,
+    pub reserved: u32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of WindowPeer"][size_of::<WindowPeer>() - 32usize];
+    ["Alignment of WindowPeer"][align_of::<WindowPeer>() - 8usize];
+    ["Offset of field: WindowPeer::here"][offset_of!(WindowPeer, here) - 0usize];
+    ["Offset of field: WindowPeer::address"][offset_of!(WindowPeer, address) - 8usize];
+    ["Offset of field: WindowPeer::key"][offset_of!(WindowPeer, key) - 16usize];
+    ["Offset of field: WindowPeer::strict_key"][offset_of!(WindowPeer, strict_key) - 20usize];
+    ["Offset of field: WindowPeer::local_key"][offset_of!(WindowPeer, local_key) - 24usize];
+    ["Offset of field: WindowPeer::reserved"][offset_of!(WindowPeer, reserved) - 28usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
+pub struct Window {
+    pub peers: u64,
+    pub base: u64,
+    pub bytes: u64,
+    pub at: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of Window"][size_of::<Window>() - 32usize];
+    ["Alignment of Window"][align_of::<Window>() - 8usize];
+    ["Offset of field: Window::peers"][offset_of!(Window, peers) - 0usize];
+    ["Offset of field: Window::base"][offset_of!(Window, base) - 8usize];
+    ["Offset of field: Window::bytes"][offset_of!(Window, bytes) - 16usize];
+    ["Offset of field: Window::at"][offset_of!(Window, at) - 24usize];
+};
+#[repr(C)]
+#[derive(Debug, Copy, Clone, Pod, Zeroable)]
 pub struct TeamView {
     pub world: World,
     pub team: Team,
@@ -1025,6 +1063,8 @@ pub const CALL_REDUCE: u32 = 264;
 pub const CALL_FCOLLECT: u32 = 265;
 pub const CALL_ALLTOALL: u32 = 266;
 pub const CALL_FLUSH: u32 = 267;
+pub const CALL_WINDOW_PUT: u32 = 268;
+pub const CALL_WINDOW_GET: u32 = 269;
 layouts! {
     wb_error ErrorEntry { status device queue command opcode blocks lba }
     wb_error_log ErrorLog { count stop reserved entry ready }
@@ -1071,5 +1111,7 @@ layouts! {
     wb_peer Peer { queues heap key strict_key queue_count flags reserved }
     wb_network Network { peers heap key reserved0 control local heap_bytes stride pe size }
     wb_world World { control heap heap_bytes stride allocated network pe size flags queue team reserved2 }
+    wb_window_peer WindowPeer { here address key strict_key local_key reserved }
+    wb_window Window { peers base bytes at }
     wb_team_view TeamView { world team }
 }

@@ -9,15 +9,18 @@
 
 mod atomic;
 mod collective;
+mod host_memory;
 mod reduction;
+mod registration;
 mod rma;
 mod signal;
+mod slices;
 pub(super) mod stream_calls;
 
 pub use atomic::{AtomicInteger, AtomicWord};
 pub use reduction::{And, Max, Min, Or, Prod, Reducible, ReducibleInteger, Reduction, Sum, Xor};
-pub use rma::LocalSlice;
 pub use signal::{Cmp, SignalOp};
+pub use slices::{LocalSlice, RemoteSlice};
 pub use stream_calls::StreamCalls;
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Signals of the host: put with a signal, updates of a signal, and waits (OpenSHMEM 1.5, 9.8 and 9.10).
 
-use super::LocalSlice;
+use super::rma::Direction;
+use super::slices::{LocalSlice, RemoteSlice};
 use crate::args;
 use crate::engine::{Stream, abi};
 use crate::shmem::{ShmemError, SymSlice, World};
@@ -80,7 +81,7 @@ impl World {
     /// ```
     pub fn put_signal<'a, T: Pod>(
         &self,
-        dest: impl Into<SymSlice<'a, T>>,
+        dest: impl Into<RemoteSlice<'a, T>>,
         source: impl Into<LocalSlice<'a, T>>,
         signal: impl Into<SymSlice<'a, u64>>,
         (value, how): (u64, SignalOp),
@@ -97,7 +98,7 @@ impl World {
     pub fn put_signal_on<'a, T: Pod>(
         &self,
         stream: &Stream,
-        dest: impl Into<SymSlice<'a, T>>,
+        dest: impl Into<RemoteSlice<'a, T>>,
         source: impl Into<LocalSlice<'a, T>>,
         signal: impl Into<SymSlice<'a, u64>>,
         (value, how): (u64, SignalOp),
@@ -109,23 +110,23 @@ impl World {
     fn put_signal_how<'a, T: Pod>(
         &self,
         on: Option<&Stream>,
-        dest: SymSlice<'a, T>,
+        dest: RemoteSlice<'a, T>,
         source: LocalSlice<'a, T>,
         signal: SymSlice<'a, u64>,
         (value, how): (u64, SignalOp),
         pe: usize,
     ) -> Result<(), ShmemError> {
-        let dest = self.remote(dest, source.len(), pe)?;
+        let dest = self.remote_end(dest, source.len(), pe)?;
         let word = self.remote(signal, 1, pe)?;
         let bytes = source.len() * size_of::<T>();
         if bytes > ONE_BLOCK_BYTES {
-            self.copy(on, "wb_shmem_put", dest, source, pe)?;
+            self.copy(on, Direction::Put, dest, source, pe)?;
             return self.signal_how(on, word, (value, how), pe);
         }
         let grid = crate::engine::Grid { blocks: 1, ..self.call_grid(bytes) };
         let args = args!(self, dest, source, bytes as u64, word, value, how as u32, pe as u32);
         // SAFETY: the arguments match the kernel's parameters and were checked above; they keep their memory alive.
-        unsafe { self.call(on, "wb_shmem_put_signal", grid, args) }
+        unsafe { self.call(on, dest.kernel("wb_shmem_put_signal", "wb_shmem_window_put_signal"), grid, args) }
     }
 
     /// Updates the first word of `signal` on PE `pe`. The data of this PE's earlier puts arrives before the update.

@@ -16,6 +16,7 @@ mod faults;
 mod interface;
 mod open;
 mod recover;
+mod registrations;
 mod settings;
 mod stream_queues;
 mod tables;
@@ -29,6 +30,7 @@ pub(super) use interface::{address_of_setting, reached_at};
 pub(super) use open::{Available, Opening, candidates, choose, open};
 pub use recover::{Recovered, Recovery};
 pub(super) use recover::{Report, Reset, anew};
+pub(super) use registrations::Registrations;
 pub use settings::{NetworkPlan, NetworkSettings};
 pub(super) use stream_queues::{Local, PrepareError, StreamQueues};
 
@@ -130,17 +132,8 @@ impl Prepared {
         pes: usize,
     ) -> Result<Self, RdmaError> {
         // SAFETY: the caller's promise.
-        let (data, strict) = unsafe {
-            (adapter.register(heap, Rights::ALL | Rights::RELAXED_ORDERING)?, adapter.register(heap, Rights::ALL)?)
-        };
-        if data.address() != strict.address() {
-            let reason = format!(
-                "the adapter gives it address {:#x} for one key and {:#x} for another; kernels need the same address for both",
-                data.address(),
-                strict.address()
-            );
-            return Err(RdmaError::Registration { address: heap.address, bytes: heap.bytes, reason });
-        }
+        let register = |rights| unsafe { adapter.register(heap, rights) };
+        let Registrations { data, strict } = Registrations::new((heap.address, heap.bytes), register)?;
         let space = engine.space();
         let faults = Arc::new(Faults::new(space)?);
         let control = engine.control_with_fault(faults.address())?;

@@ -7,7 +7,9 @@ use super::{Network, WorldParts};
 use crate::cuda::MemoryOperation;
 use crate::engine::{Outcome, abi};
 use crate::memory::{Place, Region};
-use crate::rdma::{PostError, QueueAddress, QueuePair, QueuePlan, RdmaError, Registration, Rights, StreamSendQueue};
+use crate::rdma::{
+    Adapter, PostError, QueueAddress, QueuePair, QueuePlan, RdmaError, Registration, Rights, StreamSendQueue,
+};
 use crate::wire::mlx5::segment::DataSegment;
 use crate::wire::mlx5::{Failure, Operation, Payload, Remote, Syndrome, VendorSyndrome};
 use std::collections::VecDeque;
@@ -296,12 +298,21 @@ impl Network {
 
     /// Registers memory of this PE for its own requests.
     pub(in crate::shmem) fn register(&self, region: &Region) -> Result<Box<dyn Registration>, RdmaError> {
+        self.with_adapter(region, |adapter| adapter.register_region(region, Rights::LOCAL_WRITE))
+    }
+
+    /// Calls `register`, which registers a region, with the adapter.
+    pub(super) fn with_adapter<R>(
+        &self,
+        region: &Region,
+        register: impl FnOnce(&dyn Adapter) -> Result<R, RdmaError>,
+    ) -> Result<R, RdmaError> {
         let parts = self.shared.parts();
         let parts = parts.as_ref().ok_or_else(|| RdmaError::Registration {
             address: region.address(),
             bytes: region.len(),
             reason: "the network has ended".to_owned(),
         })?;
-        parts.adapter.register_region(region, Rights::LOCAL_WRITE)
+        register(&*parts.adapter)
     }
 }

@@ -589,6 +589,24 @@ typedef struct wb_world {
   uint64_t reserved2[14];
 } wb_world;
 
+// The memory of one PE in a window, as this PE reaches it.
+typedef struct wb_window_peer {
+  uint64_t here;        // address for loads and stores; 0 where they do not reach it
+  uint64_t address;     // as work requests name it
+  uint32_t key;         // memory key for data; big-endian
+  uint32_t strict_key;  // key of the same memory: writes become visible in order; big-endian
+  uint32_t local_key;   // of this PE's own memory, for local use; big-endian
+  uint32_t reserved;
+} wb_window_peer;
+
+// Kernel parameter: memory of every PE that was registered as symmetric, and a place in it.
+typedef struct wb_window {
+  WB_POINTER(const wb_window_peer) peers;  // [size of the world]
+  uint64_t base;                           // this PE's memory
+  uint64_t bytes;
+  uint64_t at;  // the place, as an address in this PE's memory
+} wb_window;
+
 // Kernel parameter: a team and its world.
 typedef struct wb_team_view {
   wb_world world;
@@ -639,6 +657,8 @@ static_assert(sizeof(wb_peer) == 64, "wb_peer");
 static_assert(sizeof(wb_network) == 64, "wb_network");
 static_assert(sizeof(wb_world) == 240, "wb_world");
 static_assert(sizeof(wb_team_view) == 304, "wb_team_view");
+static_assert(sizeof(wb_window_peer) == 32, "wb_window_peer");
+static_assert(sizeof(wb_window) == 32, "wb_window");
 
 namespace warpbell {
 namespace abi {

@@ -36,7 +36,9 @@ enum wb_shmem_call {
   WB_CALL_REDUCE = 0x108,
   WB_CALL_FCOLLECT = 0x109,
   WB_CALL_ALLTOALL = 0x10a,
-  WB_CALL_FLUSH = 0x10b
+  WB_CALL_FLUSH = 0x10b,
+  WB_CALL_WINDOW_PUT = 0x10c,  // put and p to a registered window; the offset is one in the window
+  WB_CALL_WINDOW_GET = 0x10d
 };
 
 #define WB_STATUS_KIND_SHIFT 28

@@ -85,6 +85,9 @@ struct peer_path {
   }
   WB_FN mlx5::local own(uint64_t here) const { return mlx5::local{here - net->local + net->heap, mlx5::be32{net->key}}; }
 
+  // Returns true if the adapter can read and write memory of this PE by itself, at `own`.
+  WB_FN bool is_registered(uint64_t here, uint64_t bytes) const { return in_heap(net, here, bytes); }
+
   // Returns true if nothing is in flight.
   WB_FN bool is_idle() const {
     return order::load<order::acquire>(&queue.q->completed) == order::load<order::relaxed>(&queue.q->ticket) &&
@@ -131,18 +134,19 @@ WB_FN mlx5::write_payload gather(uint64_t from, uint32_t bytes) {
 
 // --- puts ------------------------------------------------------------------------------------------------------------
 
+// Functions `..._along` take the path, which knows the symmetric memory: the heaps (peer_path), or windows
+// (shmem/network_window.cuh).
+
 // Puts bytes as thread `rank` of the `count` threads that make the call together. With `finish`, the source may be used again once
 // all of them have returned. Without it, a source in a heap may be used again only after a quiet.
-WB_FN_COLD uint32_t put(const wb_network* net, uint32_t call, uint64_t to, uint64_t from, uint64_t bytes, uint32_t pe, uint32_t lane,
-                        uint32_t rank, uint32_t count, bool finish) {
-  if (bytes == 0) return WB_DONE;
-  const peer_path w(net, call, pe, lane);
+template <class Path>
+WB_FN uint32_t put_along(const Path& w, uint64_t to, uint64_t from, uint64_t bytes, uint32_t rank, uint32_t count, bool finish) {
   uint32_t word = WB_DONE;
   if (bytes <= mlx5::inline_write_max) {
     if (rank != 0) return WB_DONE;
     const uint32_t some = static_cast<uint32_t>(bytes);
     word = so_far(w.queue.write_inline(w.strict(to), gather(from, some), some));
-  } else if (in_heap(net, from, bytes)) {
+  } else if (w.is_registered(from, bytes)) {
     if (rank != 0) return WB_DONE;
     const mlx5::request last = w.queue.write(w.data(to, bytes), w.own(from), bytes);
     word = so_far(last);
@@ -156,12 +160,19 @@ WB_FN_COLD uint32_t put(const wb_network* net, uint32_t call, uint64_t to, uint6
   }
   return w.ended(word, to, bytes);
 }
+WB_FN_COLD uint32_t put(const wb_network* net, uint32_t call, uint64_t to, uint64_t from, uint64_t bytes, uint32_t pe, uint32_t lane,
+                        uint32_t rank, uint32_t count, bool finish) {
+  if (bytes == 0) return WB_DONE;
+  return put_along(peer_path(net, call, pe, lane), to, from, bytes, rank, count, finish);
+}
 
 // Puts one value of up to 16 bytes.
+template <class Path> WB_FN uint32_t put_value_along(const Path& w, uint64_t to, uint64_t low, uint64_t high, uint32_t bytes) {
+  return w.ended(so_far(w.queue.write_inline(w.strict(to), in_words(low, high), bytes)), to, bytes);
+}
 WB_FN_COLD uint32_t put_value(const wb_network* net, uint32_t call, uint64_t to, uint64_t low, uint64_t high, uint32_t bytes, uint32_t pe,
                               uint32_t lane) {
-  const peer_path w(net, call, pe, lane);
-  return w.ended(so_far(w.queue.write_inline(w.strict(to), in_words(low, high), bytes)), to, bytes);
+  return put_value_along(peer_path(net, call, pe, lane), to, low, high, bytes);
 }
 
 // Puts elements of up to 16 bytes, `to_gap` and `from_gap` bytes apart, which wrap as addresses do: one request for each.
@@ -179,12 +190,10 @@ WB_FN_COLD uint32_t put_strided(const wb_network* net, uint64_t to, uint64_t fro
 
 // Gets bytes. With `finish`, the data has arrived once all threads have returned and synchronised. Without it, data for the heap
 // has arrived only after a quiet.
-WB_FN_COLD uint32_t get(const wb_network* net, uint32_t call, uint64_t to, uint64_t from, uint64_t bytes, uint32_t pe, uint32_t lane,
-                        uint32_t rank, uint32_t count, bool finish) {
-  if (bytes == 0) return WB_DONE;
-  const peer_path w(net, call, pe, lane);
+template <class Path>
+WB_FN uint32_t get_along(const Path& w, uint64_t to, uint64_t from, uint64_t bytes, uint32_t rank, uint32_t count, bool finish) {
   uint32_t word = WB_DONE;
-  if (in_heap(net, to, bytes)) {
+  if (w.is_registered(to, bytes)) {
     if (rank != 0) return WB_DONE;
     const mlx5::request last = w.queue.read(w.data(from, bytes), w.own(to), bytes, mlx5::landing::later);
     word = so_far(last);
@@ -198,13 +207,20 @@ WB_FN_COLD uint32_t get(const wb_network* net, uint32_t call, uint64_t to, uint6
   }
   return w.ended(word, from, bytes);
 }
+WB_FN_COLD uint32_t get(const wb_network* net, uint32_t call, uint64_t to, uint64_t from, uint64_t bytes, uint32_t pe, uint32_t lane,
+                        uint32_t rank, uint32_t count, bool finish) {
+  if (bytes == 0) return WB_DONE;
+  return get_along(peer_path(net, call, pe, lane), to, from, bytes, rank, count, finish);
+}
 
 // Gets one value of up to 16 bytes; the bytes beyond it are unspecified.
-WB_FN_COLD order::detail::pair get_value(const wb_network* net, uint64_t from, uint32_t bytes, uint32_t pe, uint32_t lane) {
-  const peer_path w(net, WB_CALL_GET, pe, lane);
+template <class Path> WB_FN order::detail::pair get_value_along(const Path& w, uint64_t from, uint32_t bytes) {
   order::detail::pair value{0, 0};
   w.ended(w.queue.fetch(w.strict(from), bytes, value).word, from, bytes);
   return value;
+}
+WB_FN_COLD order::detail::pair get_value(const wb_network* net, uint64_t from, uint32_t bytes, uint32_t pe, uint32_t lane) {
+  return get_value_along(peer_path(net, WB_CALL_GET, pe, lane), from, bytes);
 }
 
 // Gets elements as put_strided puts them. Into the heap, all of a thread's requests are in flight at once.

@@ -7,13 +7,12 @@
 #pragma once
 
 #include <warpbell/bulk.cuh>
-#include <warpbell/peer_copy.cuh>
-#include <warpbell/shmem/reach.cuh>
+#include <warpbell/shmem/window.cuh>
 
 namespace warpbell {
 
-/// @brief Puts, gets and their ordering. `to` and `from` are `sym<T>` or `T*`; scope `s` is by_thread, by_warp or by_block.
-class world_rma : public world_base {
+/// @brief Puts, gets and their ordering. `to` and `from` are `sym<T>`, `T*` or `window<T>`; scope `s` is by_thread, by_warp or by_block.
+class world_rma : public world_window {
  public:
   // --- blocks of elements ----------------------------------------------------------------------------------------------
 
@@ -22,9 +21,7 @@ class world_rma : public world_base {
   /// @pre The source stays unchanged until `flush` or `quiet`.
   /// @note No order with other calls: see fence and quiet. A failure is in the run's error log.
   template <class S, class To, class From> WB_FN void put_nbi(S s, To to, From from, size_t n, uint32_t pe) const {
-    using T = element_t<To>;
-    const T* f = from;
-    put_bytes(s, static_cast<T*>(to), f, n, pe, false);
+    put_elements(s, to, from, n, pe, false);
   }
   /// @brief Copies `n` elements to symmetric address `to` on PE `pe`. All threads of the scope call this; ends with a sync of the
   /// scope.
@@ -32,27 +29,21 @@ class world_rma : public world_base {
   /// The source may be used again after the return.
   /// @note No order with other calls: see fence and quiet. A failure is in the run's error log.
   template <class S, class To, class From> WB_FN void put(S s, To to, From from, size_t n, uint32_t pe) const {
-    using T = element_t<To>;
-    const T* f = from;
-    put_bytes(s, static_cast<T*>(to), f, n, pe, true);
+    put_elements(s, to, from, n, pe, true);
     S::sync();
   }
   /// @brief Copies `n` elements from symmetric address `from` on PE `pe`, without waiting. All threads of the scope call this.
   ///
   /// @note The data is complete only after `quiet` and a sync of the scope.
   template <class S, class To, class From> WB_FN void get_nbi(S s, To to, From from, size_t n, uint32_t pe) const {
-    using T = element_t<To>;
-    const T* f = from;
-    get_bytes(s, static_cast<T*>(to), f, n, pe, false);
+    get_elements(s, to, from, n, pe, false);
   }
   /// @brief Copies `n` elements from symmetric address `from` on PE `pe`. All threads of the scope call this; ends with a sync of
   /// the scope.
   ///
   /// @note On return all threads of the scope see the data, which is never from a stale cache line. No other order.
   template <class S, class To, class From> WB_FN void get(S s, To to, From from, size_t n, uint32_t pe) const {
-    using T = element_t<To>;
-    const T* f = from;
-    get_bytes(s, static_cast<T*>(to), f, n, pe, true);
+    get_elements(s, to, from, n, pe, true);
     S::sync();
   }
 
@@ -62,15 +53,17 @@ class world_rma : public world_base {
   /// @param through The scope's shared memory. See bulk_buffer.
   /// @note Otherwise as `put`.
   template <class S, class To, class From> WB_FN void put(S s, To to, From from, size_t n, uint32_t pe, bulk_buffer& through) const {
-    using T = element_t<To>;
-    T* d = to;
-    const T* f = from;
-    const size_t bytes = bytes_of(n, sizeof(T));
-    if (stores_do(WB_WORLD_LOAD_STORE, d, bytes, pe) && through.takes<S>(direction::to_peer, address(f), address(d), bytes)) {
-      through.copy(s, address(there(d, pe)), address(f), bytes);
-    } else {
-      put(s, d, f, n, pe);
+    if constexpr (!detail::is_window<To> && !detail::is_window<From>) {
+      using T = element_t<To>;
+      T* d = to;
+      const T* f = from;
+      const size_t bytes = bytes_of(n, sizeof(T));
+      if (stores_do(WB_WORLD_LOAD_STORE, d, bytes, pe) && through.takes<S>(direction::to_peer, address(f), address(d), bytes)) {
+        through.copy(s, address(there(d, pe)), address(f), bytes);
+        return;
+      }
     }
+    put(s, to, from, n, pe);
   }
   /// @brief Copies `n` elements from symmetric address `from` on PE `pe`, through the copy engine where that is faster. All threads
   /// of the scope call this; ends with a sync of the scope.
@@ -78,15 +71,17 @@ class world_rma : public world_base {
   /// @param through The scope's shared memory. See bulk_buffer.
   /// @note Otherwise as `get`.
   template <class S, class To, class From> WB_FN void get(S s, To to, From from, size_t n, uint32_t pe, bulk_buffer& through) const {
-    using T = element_t<To>;
-    T* d = to;
-    const T* f = from;
-    const size_t bytes = bytes_of(n, sizeof(T));
-    if (stores_do(WB_WORLD_LOAD_STORE, f, bytes, pe) && through.takes<S>(direction::from_peer, address(d), address(f), bytes)) {
-      through.copy(s, address(d), address(there(f, pe)), bytes);
-    } else {
-      get(s, d, f, n, pe);
+    if constexpr (!detail::is_window<To> && !detail::is_window<From>) {
+      using T = element_t<To>;
+      T* d = to;
+      const T* f = from;
+      const size_t bytes = bytes_of(n, sizeof(T));
+      if (stores_do(WB_WORLD_LOAD_STORE, f, bytes, pe) && through.takes<S>(direction::from_peer, address(d), address(f), bytes)) {
+        through.copy(s, address(d), address(there(f, pe)), bytes);
+        return;
+      }
     }
+    get(s, to, from, n, pe);
   }
 
   /// @brief Copies elements to a PE without waiting. One thread calls this. As above.
@@ -104,13 +99,18 @@ class world_rma : public world_base {
   ///
   /// @note Relaxed on scope world.
   template <class To> WB_FN void p(To to, element_t<To> value, uint32_t pe) const {
-    element_t<To>* d = one(to);
-    const reached how = reaches_one(WB_CALL_PUT, d, pe);
-    if (how == reached::by_stores) {
-      order::store<order::relaxed, order::world>(there(d, pe), value);
-    } else if (how == reached::by_network) {
-      const order::detail::pair all = widened(value);
-      call_cold<&network::put_value>(net(), WB_CALL_PUT, address(d), all.low, all.high, sizeof(value), pe, lane());
+    movable<element_t<To>>();
+    if constexpr (detail::is_window<To>) {
+      p_by_window(to, value, pe);
+    } else {
+      element_t<To>* d = one(to);
+      const reached how = reaches_one(WB_CALL_PUT, d, pe);
+      if (how == reached::by_stores) {
+        order::store<order::relaxed, order::world>(there(d, pe), value);
+      } else if (how == reached::by_network) {
+        const order::detail::pair all = widened(value);
+        call_cold<&network::put_value>(net(), WB_CALL_PUT, address(d), all.low, all.high, sizeof(value), pe, lane());
+      }
     }
   }
   /// @brief Returns one element of 1, 2, 4, 8 or 16 bytes at symmetric address `from` on PE `pe`. One thread calls this.
@@ -118,11 +118,16 @@ class world_rma : public world_base {
   /// @return The element; zeroes if the call fails.
   /// @note Relaxed on scope world.
   template <class From> WB_FN element_t<From> g(From from, uint32_t pe) const {
-    const element_t<From>* f = one(from);
-    const reached how = reaches_one(WB_CALL_GET, f, pe);
-    if (how == reached::by_stores) return order::load<order::relaxed, order::world>(there(f, pe));
-    if (how == reached::not_at_all) return element_t<From>{};
-    return narrowed<element_t<From>>(call_cold<&network::get_value>(net(), address(f), sizeof(*f), pe, lane()));
+    movable<element_t<From>>();
+    if constexpr (detail::is_window<From>) {
+      return g_by_window(from, pe);
+    } else {
+      const element_t<From>* f = one(from);
+      const reached how = reaches_one(WB_CALL_GET, f, pe);
+      if (how == reached::by_stores) return order::load<order::relaxed, order::world>(there(f, pe));
+      if (how == reached::not_at_all) return element_t<From>{};
+      return narrowed<element_t<From>>(call_cold<&network::get_value>(net(), address(f), sizeof(*f), pe, lane()));
+    }
   }
 
   // --- elements with a distance: `n` of them, `to_stride` and `from_stride` elements apart (1 or more) -------------------
@@ -225,7 +230,7 @@ class world_rma : public world_base {
   }
 
  protected:
-  using world_base::world_base;
+  using world_window::world_window;
 
   // Orders what goes to one PE; WB_NO_PE: to all PEs.
   WB_FN void order_at(uint32_t pe) const {
@@ -235,15 +240,14 @@ class world_rma : public world_base {
 
   // Returns a pointer to an element that one access can move.
   template <class P> static WB_FN auto one(P p) {
-    using T = element_t<P>;
-    static_assert(sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16,
-                  "p, g, iput and iget move elements of 1, 2, 4, 8 or 16 bytes");
+    static_assert(!detail::is_window<P>, "iput and iget take addresses of the symmetric heap; put, get, p and g also take windows");
+    movable<element_t<P>>();
     return &*p;
   }
-  // Converts a value of up to 16 bytes to a pair that is zero beyond it.
-  template <class T> static WB_FN order::detail::pair widened(const T& value) {
-    if constexpr (sizeof(T) == 16) return order::bits<order::detail::pair>(value);
-    else return order::detail::pair{order::bits<typename order::detail::word<sizeof(T)>::type>(value), 0};
+  // Checks that one access moves an element.
+  template <class T> static WB_FN void movable() {
+    static_assert(sizeof(T) == 1 || sizeof(T) == 2 || sizeof(T) == 4 || sizeof(T) == 8 || sizeof(T) == 16,
+                  "p, g, iput and iget move elements of 1, 2, 4, 8 or 16 bytes");
   }
 
  private:
@@ -254,6 +258,24 @@ class world_rma : public world_base {
   }
 
   // With `finish`, the source of a put may be used again on return, or the data of a get has arrived.
+  template <class S, class To, class From> WB_FN void put_elements(S s, To to, From from, size_t n, uint32_t pe, bool finish) const {
+    using T = element_t<To>;
+    if constexpr (detail::is_window<To> || detail::is_window<From>) {
+      put_by_window(s, to, from, n, pe, finish);
+    } else {
+      const T* f = from;
+      put_bytes(s, static_cast<T*>(to), f, n, pe, finish);
+    }
+  }
+  template <class S, class To, class From> WB_FN void get_elements(S s, To to, From from, size_t n, uint32_t pe, bool finish) const {
+    using T = element_t<To>;
+    if constexpr (detail::is_window<To> || detail::is_window<From>) {
+      get_by_window(s, to, from, n, pe, finish);
+    } else {
+      const T* f = from;
+      get_bytes(s, static_cast<T*>(to), f, n, pe, finish);
+    }
+  }
   template <class S, class T> WB_FN void put_bytes(S s, T* d, const T* f, size_t n, uint32_t pe, bool finish) const {
     const size_t bytes = bytes_of(n, sizeof(T));
     const uint64_t ends = address(d) | address(f);
@@ -301,12 +323,6 @@ class world_rma : public world_base {
     } else if (how == reached::by_network) {
       call_cold<&network::get>(net(), WB_CALL_GET, address(d), address(f), bytes, pe, lane(), S::rank(), S::count(), finish);
     }
-  }
-
-  // The reverse of `widened`.
-  template <class T> static WB_FN T narrowed(const order::detail::pair& all) {
-    if constexpr (sizeof(T) == 16) return order::bits<T>(all);
-    else return order::bits<T>(static_cast<typename order::detail::word<sizeof(T)>::type>(all.low));
   }
 
   template <class S, class T>
