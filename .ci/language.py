@@ -102,6 +102,7 @@ EXCEPTIONS = {
     ("tests/device/graph_stress.cpp", "settled"): "the word for it in papers on shortest paths",
     ("host/shmem/*", "Window"): "the word for it in MPI and NCCL",
     ("host/engine/abi/generated.rs", "Window"): "the word for it in MPI and NCCL",
+    ("tests/*", "Window"): "the word for it in MPI and NCCL",
     ("bindings/*", "Window"): "the word for it in MPI and NCCL",
     ("tests/*", "meeting"): "the socket at which the ranks of a test meet",
     (".ci/language.py", "*"): "names the words",

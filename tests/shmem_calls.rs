@@ -12,6 +12,7 @@ mod shmem {
     pub mod place;
     pub mod program;
     pub mod raw;
+    mod window;
 }
 #[path = "common/tree.rs"]
 mod tree;
