@@ -9,6 +9,7 @@ use warpbell::cuda::DeviceInfo;
 use warpbell::engine::{Engine, Grid};
 use warpbell::memory::Place;
 use warpbell::shmem::bootstrap::{Bootstrap, BootstrapError};
+use warpbell::shmem::calls::LocalSlice;
 use warpbell::shmem::{HeapKind, Link, ShmemError, World, WorldBuilder};
 
 /// Far longer than any step takes on a busy machine, and so the limit of every wait.
@@ -135,6 +136,11 @@ fn rank() {
         }
         "missing" => println!("{}", World::builder(&me.engine()).build().unwrap_err()),
         "killed" => killed(&me),
+        "window" => {
+            let world = World::builder(&me.engine()).heap_bytes(8 << 20).build().unwrap();
+            println!("{}", world.path());
+            window(world);
+        }
         other => panic!("no scene {other}"),
     }
 }
@@ -178,6 +184,40 @@ fn ring(world: &World) {
         assert_eq!(all.read(0, n).unwrap(), expected);
         world.free(all).unwrap();
         world.free(to).unwrap();
+    }
+}
+
+/// Registers memory that is not in the heap, several times. In the end rank 0 leaves while the others still use its memory.
+fn window(world: World) {
+    const COUNT: usize = 100_000;
+    let (me, n) = (world.my_pe(), world.n_pes());
+    let (next, before) = ((me + 1) % n, (me + n - 1) % n);
+    let mine = world.malloc::<u32>(COUNT).unwrap();
+    let mut last = None;
+    for turn in 0..3u32 {
+        let value = |pe: usize, i: usize| pe as u32 * 10_000_000 + i as u32 + turn;
+        mine.write(0, &(0..COUNT).map(|i| value(me, i)).collect::<Vec<_>>()).unwrap();
+        // Another place in the memory of each PE.
+        let (region, at) = (world.engine().allocate(Place::Device, 8 * COUNT).unwrap(), 4 * (me + 7));
+        let window = world.symmetric_from(LocalSlice::<u32>::in_region(&world, &region, at, COUNT).unwrap()).unwrap();
+        world.put_from(&window, &mine, next).unwrap();
+        world.barrier_all().unwrap();
+        let expected: Vec<u32> = (0..COUNT).map(|i| value(before, i)).collect();
+        assert!(region.get_slice::<u32>(at, COUNT).unwrap() == expected, "turn {turn}");
+        assert!(region.get_slice::<u8>(0, at).unwrap().iter().all(|b| *b == 0));
+        let expected: Vec<u32> = (0..COUNT).map(|i| value(me, i)).collect();
+        assert!(world.get(&window, next).unwrap() == expected, "turn {turn}");
+        // A PE does not change memory that its neighbour still gets.
+        world.barrier_all().unwrap();
+        last = Some(window);
+    }
+    let window = last.expect("three turns");
+    if me == 0 {
+        return;
+    }
+    for _ in 0..20 {
+        assert_eq!(world.get(window.slice(1..2).unwrap(), 0).unwrap(), [(n as u32 - 1) * 10_000_000 + 3]);
+        std::thread::sleep(Duration::from_millis(2));
     }
 }
 
@@ -339,6 +379,13 @@ fn processes_reach_each_other_over_software_nics() {
 }
 
 #[test]
+fn processes_use_registered_memory_over_software_nics() {
+    for n in [2, 3] {
+        all_well(launch("window", "cpu", 0..n, n, &[("WARPBELL_TRANSPORT", "soft")]), "window");
+    }
+}
+
+#[test]
 fn a_rank_that_does_not_come_is_named() {
     for out in all_well(launch("missing", "cpu", 0..2, 3, &[("WARPBELL_TIMEOUT", "3s")]), "missing") {
         assert!(out.contains("rank 2"), "{out}");
@@ -369,6 +416,11 @@ fn processes_on_gpus_reach_each_other() {
             }
         }
     }
+    for n in [2, gpus, 2 * gpus] {
+        for transport in ["peer", "soft"] {
+            all_well(launch("window", "gpu", 0..n, n, &[("WARPBELL_TRANSPORT", transport)]), "window");
+        }
+    }
     play("early end", "gpu", 2);
     for out in kill_the_last("gpu", 2) {
         assert!(out.contains("kernel: ") && out.contains("rank 1 is gone"), "{out}");
@@ -384,7 +436,10 @@ fn threads_on_gpus_reach_each_other() {
         let worlds = World::local_on(engines, 8 << 20).unwrap();
         std::thread::scope(|s| {
             for world in worlds {
-                s.spawn(move || ring(&world));
+                s.spawn(move || {
+                    ring(&world);
+                    window(world);
+                });
             }
         });
     }

@@ -13,6 +13,7 @@ use crate::table::Table;
 use crate::team::Team;
 use crate::volume::Volume;
 use crate::volume_buffer::VolumeBuffer;
+use crate::window::Window;
 use crate::world::World;
 use crate::world_error;
 use parking_lot::Mutex;
@@ -84,10 +85,14 @@ impl Used {
             let named = Some(Named::Volume(volume.get().get().clone()));
             return Ok(vec![Self { keep: Box::new(move |run| run.keep(&**buffer)), named }]);
         }
+        if let Ok(window) = object.cast::<Window>() {
+            let registered = window.get().registered();
+            return Ok(vec![Self { keep: Box::new(move |run| run.keep(&**registered)), volume: None }]);
+        }
         let Ok(view) = object.cast::<DeviceView>() else {
             let found = object.get_type().name()?;
             return Err(wrong_type(format!(
-                "a run keeps arrays, tables, scratch, volumes, their buffers, caches, worlds, teams, symmetric tensors and views of them, not {found}"
+                "a run keeps arrays, tables, scratch, volumes, their buffers, caches, worlds, teams, symmetric tensors, windows and views of them, not {found}"
             )));
         };
         let mut used = Self::of(view.get().owner.bind(object.py()))?;
@@ -194,8 +199,8 @@ impl ExternalRun {
         *self.elapsed.lock()
     }
 
-    /// Keeps arrays, tables, scratch, volumes, their buffers, caches, worlds, teams, symmetric tensors or views until the run is finished,
-    /// also if the program drops them before.
+    /// Keeps arrays, tables, scratch, volumes, their buffers, caches, worlds, teams, symmetric tensors, windows or views until the run is
+    /// finished, also if the program drops them before.
     #[pyo3(signature = (*objects))]
     fn keep(&self, objects: &Bound<'_, PyTuple>) -> PyResult<()> {
         fork::check()?;
@@ -245,7 +250,8 @@ impl ExternalRun {
     }
 }
 
-/// A view in memory that the engine's kernels see. ``device_view`` of arrays, tables, scratch, volumes, worlds and teams makes it.
+/// A view in memory that the engine's kernels see. ``device_view`` of arrays, tables, scratch, volumes, worlds, teams and
+/// windows makes it.
 ///
 /// Kernels take ``address`` as a pointer or a 64-bit number. It is valid while this object lives.
 #[pyclass(frozen, module = "warpbell")]

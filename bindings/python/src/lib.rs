@@ -15,7 +15,7 @@
 //! | `segments`, `moving` | transfers that kernels make on streams |
 //! | `graph`, `graph_results` | graphs and algorithms |
 //! | `world_build`, `world`, `world_calls`, `world_error` | worlds of PEs, their calls and errors |
-//! | `symmetric`, `transfer`, `atomic`, `team` | symmetric memory, put and get, atomic operations, collectives |
+//! | `symmetric`, `window`, `transfer`, `atomic`, `team` | symmetric memory, put and get, atomic operations, collectives |
 //! | `logging` | messages of the library for Python's `logging` |
 //! | `progress` | functions of Python that are told the progress |
 
@@ -49,6 +49,7 @@ mod transfer;
 mod view;
 mod volume;
 mod volume_buffer;
+mod window;
 mod world;
 mod world_build;
 mod world_calls;
@@ -101,6 +102,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<world::World>()?;
     m.add_class::<team::Team>()?;
     m.add_class::<symmetric::SymmetricTensor>()?;
+    m.add_class::<window::Window>()?;
     m.add_function(wrap_pyfunction!(world_build::unique_id, m)?)?;
     m.add_function(wrap_pyfunction!(run_program, m)?)?;
     m.add_function(wrap_pyfunction!(error::error_classes, m)?)?;

@@ -95,18 +95,9 @@ impl Elements {
         format!("{} of {}", dtype::shape_text(&self.shape), self.dtype())
     }
 
-    /// Copies values of the host to these elements of a PE. They are cast and repeated as numpy does in an assignment.
+    /// Returns values of the host as such elements.
     pub(crate) fn source(&self, values: &Bound<'_, PyAny>, what: &str) -> PyResult<Source> {
-        let py = values.py();
-        let options = PyDict::new(py);
-        options.set_item("casting", "same_kind")?;
-        options.set_item("copy", false)?;
-        let array =
-            view::as_numpy(values)?.call_method("astype", (dtype::numpy_of(py, self.element)?,), Some(&options))?;
-        let numpy = py.import("numpy")?;
-        let array = numpy.call_method1("broadcast_to", (array, PyTuple::new(py, &self.shape)?))?;
-        // A single number has no dimensions.
-        Source::of(&numpy.call_method1("atleast_1d", (array,))?, None, what)
+        source_of(&self.shape, self.element, values, what)
     }
 
     pub(crate) fn put(&self, source: &Source, pe: usize) -> Result<(), WorldFailure> {
@@ -123,6 +114,24 @@ impl Elements {
             None => Ok(done?),
         }
     }
+}
+
+/// Returns values of the host as elements of this shape and type. They are cast and repeated as numpy does in an assignment.
+pub(crate) fn source_of(
+    shape: &[u64],
+    element: ElementType,
+    values: &Bound<'_, PyAny>,
+    what: &str,
+) -> PyResult<Source> {
+    let py = values.py();
+    let options = PyDict::new(py);
+    options.set_item("casting", "same_kind")?;
+    options.set_item("copy", false)?;
+    let array = view::as_numpy(values)?.call_method("astype", (dtype::numpy_of(py, element)?,), Some(&options))?;
+    let numpy = py.import("numpy")?;
+    let array = numpy.call_method1("broadcast_to", (array, PyTuple::new(py, shape)?))?;
+    // A single number has no dimensions.
+    Source::of(&numpy.call_method1("atleast_1d", (array,))?, None, what)
 }
 
 /// The live allocations of a world, to find them by address.
@@ -226,31 +235,45 @@ impl SymmetricTensor {
 impl Elements {
     /// Returns the part that an index of the first dimension names.
     fn at(&self, index: &Bound<'_, PyAny>) -> PyResult<Self> {
-        if index.is_instance_of::<PyEllipsis>() {
-            return Ok(self.clone());
-        }
-        let [len, row @ ..] = &self.shape[..] else {
-            return Err(PyIndexError::new_err("the tensor has no dimensions, and so no index"));
-        };
-        let each = row.iter().product::<u64>() as usize * dtype::bytes_of(self.element);
-        if let Ok(slice) = index.cast::<PySlice>() {
-            let found = slice.indices(*len as isize)?;
-            if found.step != 1 {
-                let text =
-                    format!("a step of {}; parts of a symmetric tensor lie one behind the other in memory", found.step);
-                return Err(Failure::invalid(text).into());
-            }
-            let (start, count) = (found.start as usize, found.slicelength);
-            let shape = [&[count as u64], row].concat();
-            return Ok(Self { part: self.part.part(start * each, count * each), shape, element: self.element });
-        }
-        let index: i64 = index.extract().map_err(|_| wrong_type("an index is a number or a slice such as 10:20"))?;
-        let found = if index < 0 { len.checked_add_signed(index) } else { Some(index as u64) };
-        let Some(found) = found.filter(|i| i < len) else {
-            return Err(PyIndexError::new_err(format!("index {index} is not in a tensor of length {len}")));
-        };
-        Ok(Self { part: self.part.part(found as usize * each, each), shape: row.to_vec(), element: self.element })
+        let Bytes { first, bytes, shape } = place_of(&self.shape, self.element, index)?;
+        Ok(Self { part: self.part.part(first, bytes), shape, element: self.element })
     }
+}
+
+/// A part of consecutive elements.
+pub(crate) struct Bytes {
+    pub(crate) first: usize,
+    bytes: usize,
+    pub(crate) shape: Vec<u64>,
+}
+
+/// Returns the part of elements of this shape and type that an index of the first dimension names.
+pub(crate) fn place_of(shape: &[u64], element: ElementType, index: &Bound<'_, PyAny>) -> PyResult<Bytes> {
+    let size = dtype::bytes_of(element);
+    if index.is_instance_of::<PyEllipsis>() {
+        let bytes = shape.iter().product::<u64>() as usize * size;
+        return Ok(Bytes { first: 0, bytes, shape: shape.to_vec() });
+    }
+    let [len, row @ ..] = shape else {
+        return Err(PyIndexError::new_err("the tensor has no dimensions, and so no index"));
+    };
+    let each = row.iter().product::<u64>() as usize * size;
+    if let Ok(slice) = index.cast::<PySlice>() {
+        let found = slice.indices(*len as isize)?;
+        if found.step != 1 {
+            let text =
+                format!("a step of {}; parts of a symmetric tensor lie one behind the other in memory", found.step);
+            return Err(Failure::invalid(text).into());
+        }
+        let (start, count) = (found.start as usize, found.slicelength);
+        return Ok(Bytes { first: start * each, bytes: count * each, shape: [&[count as u64], row].concat() });
+    }
+    let index: i64 = index.extract().map_err(|_| wrong_type("an index is a number or a slice such as 10:20"))?;
+    let found = if index < 0 { len.checked_add_signed(index) } else { Some(index as u64) };
+    let Some(found) = found.filter(|i| i < len) else {
+        return Err(PyIndexError::new_err(format!("index {index} is not in a tensor of length {len}")));
+    };
+    Ok(Bytes { first: found as usize * each, bytes: each, shape: row.to_vec() })
 }
 
 #[pymethods]

@@ -2,16 +2,17 @@
 
 use crate::error::Failure;
 use crate::stream;
-use crate::symmetric::{Elements, pe_of};
+use crate::symmetric::{Elements, pe_of, source_of};
 use crate::tensor::{Memory, Tensor, pieces};
 use crate::view;
+use crate::window::{Window, WindowElements};
 use crate::world::World;
 use crate::world_error::WorldFailure;
 use pyo3::prelude::*;
 use warpbell::engine::Stream;
 use warpbell::memory::{Place, Region};
 use warpbell::shmem::ShmemError;
-use warpbell::shmem::calls::{Cmp, LocalSlice, SignalOp};
+use warpbell::shmem::calls::{Cmp, LocalSlice, RemoteSlice, SignalOp};
 use warpbell::storage::ElementType;
 
 /// The other end of a put or get: memory of this PE that its kernels access.
@@ -35,6 +36,70 @@ impl Local {
             }
             Self::Region(region) => LocalSlice::in_region(world, region, 0, region.len()),
             Self::Nothing => Err(ShmemError::OutOfBounds { first: 0, count: 0, len: 0 }),
+        }
+    }
+}
+
+/// The end of a put or get that each PE has.
+#[derive(Clone)]
+enum Remote {
+    Symmetric(Elements),
+    Window(WindowElements),
+}
+
+impl Remote {
+    fn of(world: &World, object: &Bound<'_, PyAny>, what: &str) -> PyResult<Self> {
+        match object.cast::<Window>() {
+            Ok(window) => Ok(Self::Window(window.get().elements().clone())),
+            Err(_) => Ok(Self::Symmetric(world.blocks().find(object, what)?)),
+        }
+    }
+
+    fn shape(&self) -> &[u64] {
+        match self {
+            Self::Symmetric(e) => &e.shape,
+            Self::Window(w) => &w.shape,
+        }
+    }
+
+    fn element(&self) -> ElementType {
+        match self {
+            Self::Symmetric(e) => e.element,
+            Self::Window(w) => w.element,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Symmetric(e) => e.part.bytes(),
+            Self::Window(w) => w.bytes(),
+        }
+    }
+
+    fn slice(&self) -> Result<RemoteSlice<'_, u8>, ShmemError> {
+        match self {
+            Self::Symmetric(e) => Ok(e.part.elements::<u8>()?.into()),
+            Self::Window(w) => Ok(w.slice()?.into()),
+        }
+    }
+
+    /// Copies bytes of the host to byte `at` on a PE.
+    fn put(&self, world: &warpbell::shmem::World, at: usize, piece: &[u8], pe: usize) -> Result<(), ShmemError> {
+        match self {
+            Self::Symmetric(e) => world.put(e.part.elements::<u8>()?.slice(at..)?, piece, pe),
+            Self::Window(w) => world.put(w.slice()?.slice(at..)?, piece, pe),
+        }
+    }
+
+    /// Copies bytes from byte `at` of a PE on to the host.
+    fn get(&self, world: &warpbell::shmem::World, at: usize, piece: &mut [u8], pe: usize) -> Result<(), ShmemError> {
+        match self {
+            Self::Symmetric(e) if !e.part.is_of(world) => Err(ShmemError::Foreign),
+            Self::Symmetric(e) => e.part.elements::<u8>()?.get_to(at, piece, pe),
+            Self::Window(w) => {
+                piece.copy_from_slice(&world.get(w.slice()?.slice(at..at + piece.len())?, pe)?);
+                Ok(())
+            }
         }
     }
 }
@@ -70,16 +135,17 @@ fn check_same(
     shape: &[u64],
     element: Option<ElementType>,
     typestr: &str,
-    other: &Elements,
+    other: &Remote,
 ) -> Result<(), Failure> {
-    if element == Some(other.element) && shape == other.shape {
+    if element == Some(other.element()) && shape == other.shape() {
         return Ok(());
     }
     let found = element.map_or_else(|| typestr.to_owned(), |e| crate::dtype::name_of(e).to_owned());
     Err(Failure::invalid(format!(
-        "{what}: it has {} of {found}, and the symmetric elements {}; both have to be equal",
+        "{what}: it has {} of {found}, and the symmetric elements {} of {}; both have to be equal",
         crate::dtype::shape_text(shape),
-        other.text()
+        crate::dtype::shape_text(other.shape()),
+        crate::dtype::name_of(other.element())
     )))
 }
 
@@ -93,7 +159,7 @@ pub(crate) fn put(
     signal: Option<Signal>,
     stream: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<()> {
-    let to = world.blocks().find(dest, "dest")?;
+    let to = Remote::of(world, dest, "dest")?;
     let pe = pe_of(pe, world.pes())?;
     let from = match world.blocks().find_if_symmetric(source)? {
         Some(found) => {
@@ -117,7 +183,7 @@ pub(crate) fn put(
     };
     let on = world.on(py, stream, &[dest, source])?;
     world.run(py, on, move |world, on| {
-        let dest = to.part.elements::<u8>()?;
+        let dest = to.slice()?;
         let Some(signal) = &signal else {
             if let Local::Nothing = from {
                 return Ok(());
@@ -141,19 +207,16 @@ pub(crate) fn put(
 fn put_of_host(
     py: Python<'_>,
     world: &World,
-    to: Elements,
+    to: Remote,
     values: &Bound<'_, PyAny>,
     pe: usize,
     signal: Option<Signal>,
 ) -> PyResult<()> {
-    let source = to.source(values, "source")?;
+    let source = source_of(to.shape(), to.element(), values, "source")?;
     let (shared, behind) = (world.shared().clone(), stream::of_torch(world.shared(), py)?);
     world.call(py, move |world| {
         stream::finish(&shared, behind.as_ref())?;
-        if !to.part.is_of(world) {
-            return Err(ShmemError::Foreign.into());
-        }
-        to.put(&source, pe)?;
+        in_pieces(|failed| source.each_piece(|at, piece| failed.keep(to.put(world, at, piece, pe))))?;
         if let Some(signal) = &signal {
             world.signal_op(signal.word.part.elements::<u64>()?, signal.update.0, signal.update.1, pe)?;
         }
@@ -170,9 +233,9 @@ pub(crate) fn get<'py>(
     out: Option<&Bound<'py, PyAny>>,
     stream: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let from = world.blocks().find(source, "source")?;
+    let from = Remote::of(world, source, "source")?;
     let pe = pe_of(pe, world.pes())?;
-    let bytes = from.part.bytes();
+    let bytes = from.bytes();
     let engine = world.shared().engine().clone();
     let Some(out) = out else {
         if stream.is_some() {
@@ -180,7 +243,7 @@ pub(crate) fn get<'py>(
             return Err(Failure::invalid(text).into());
         }
         let on = world.on(py, None, &[source])?;
-        let (shape, element) = (from.shape.clone(), from.element);
+        let (shape, element) = (from.shape().to_vec(), from.element());
         let region = world.run_then(py, on, move |world, on| {
             let region = engine.allocate(Place::Device, bytes.max(1))?;
             if bytes > 0 {
@@ -223,34 +286,50 @@ fn copy_from(
     world: &warpbell::shmem::World,
     on: Option<&Stream>,
     to: LocalSlice<'_, u8>,
-    from: &Elements,
+    from: &Remote,
     pe: usize,
 ) -> Result<(), ShmemError> {
-    let from = from.part.elements::<u8>()?;
+    let from = from.slice()?;
     match on {
         None => world.get_into(to, from, pe),
         Some(stream) => world.get_into_on(stream, to, from, pe),
     }
 }
 
-fn get_to_host(py: Python<'_>, world: &World, from: Elements, to: Region, pe: usize) -> PyResult<()> {
+fn get_to_host(py: Python<'_>, world: &World, from: Remote, to: Region, pe: usize) -> PyResult<()> {
     let (shared, behind) = (world.shared().clone(), stream::of_torch(world.shared(), py)?);
     world.call(py, move |world| {
         stream::finish(&shared, behind.as_ref())?;
-        if !from.part.is_of(world) {
-            return Err(ShmemError::Foreign.into());
-        }
-        let all = from.part.elements::<u8>()?;
-        let mut failed = None;
-        let done = pieces(from.part.bytes(), |at, piece| {
-            if let Err(e) = all.get_to(at, piece, pe) {
-                failed = Some(e);
-                return Err(Failure::invalid(""));
-            }
-            Ok(to.write(at, piece)?)
-        });
-        failed.map_or(Ok(done), |e| Err(WorldFailure::from(e)))?.map_err(WorldFailure::from)
+        in_pieces(|failed| {
+            pieces(from.bytes(), |at, piece| {
+                failed.keep(from.get(world, at, piece, pe))?;
+                Ok(to.write(at, piece)?)
+            })
+        })
     })
+}
+
+/// The error of a world in the middle of a copy in pieces.
+#[derive(Default)]
+struct Failed(Option<ShmemError>);
+
+impl Failed {
+    fn keep(&mut self, done: Result<(), ShmemError>) -> Result<(), Failure> {
+        done.map_err(|e| {
+            self.0 = Some(e);
+            Failure::invalid("")
+        })
+    }
+}
+
+/// Runs a copy in pieces.
+fn in_pieces(copy: impl FnOnce(&mut Failed) -> Result<(), Failure>) -> Result<(), WorldFailure> {
+    let mut failed = Failed::default();
+    let done = copy(&mut failed);
+    match failed.0 {
+        Some(e) => Err(e.into()),
+        None => Ok(done?),
+    }
 }
 
 /// Updates a signal on a PE.

@@ -196,17 +196,23 @@ impl World {
         let bytes = bytes.and_then(|b| usize::try_from(b).ok()).unwrap_or(usize::MAX);
         let asked = format!("{} of {}", dtype::shape_text(&shape), dtype::name_of(element));
         let block = self.meet(py, move |world| {
-            let all = world.allgather(asked.as_bytes())?;
-            if all.iter().any(|other| other != asked.as_bytes()) {
-                let text = |(pe, asked): (usize, &Vec<u8>)| format!("PE {pe}: {}", String::from_utf8_lossy(asked));
-                let list: Vec<String> = all.iter().enumerate().map(text).collect();
-                let text = format!("all PEs have to allocate the same elements: {}", list.join(", "));
-                return Err(Failure::new(Kind::World, text).into());
-            }
+            Self::agree(world, "allocate", &asked)?;
             Ok(Arc::new(Held::new(world.malloc::<u8>(bytes)?)))
         })?;
         self.blocks.enter(&block);
         SymmetricTensor::create(py, block, shape, element, &self.shared)
+    }
+
+    /// Compares the elements that each PE names in a call. Collective.
+    pub(crate) fn agree(world: &warpbell::shmem::World, call: &str, asked: &str) -> Result<(), WorldFailure> {
+        let all = world.allgather(asked.as_bytes())?;
+        if all.iter().all(|other| other == asked.as_bytes()) {
+            return Ok(());
+        }
+        let text = |(pe, asked): (usize, &Vec<u8>)| format!("PE {pe}: {}", String::from_utf8_lossy(asked));
+        let list: Vec<String> = all.iter().enumerate().map(text).collect();
+        let text = format!("all PEs have to {call} the same elements: {}", list.join(", "));
+        Err(Failure::new(Kind::World, text).into())
     }
 
     /// Returns the team of all PEs.

@@ -277,6 +277,48 @@ def calls(how, *options):
     print(f"PE {world.rank} of {world.size} is done: {path}")
 
 
+def windows(how, *options):
+    """Each PE registers an array of another library: of numpy, or of torch on its GPU. The PEs take GPUs in turn."""
+    if os.environ.get("WARPBELL_TEST_ENGINE") == "gpu":
+        import torch
+
+        device = int(os.environ["WARPBELL_RANK"]) % torch.cuda.device_count()
+        torch.cuda.set_device(device)
+        engine = warpbell.Engine(f"gpu:{device}", deadline=100)
+        # Not at the beginning of an allocation.
+        before, array = torch.ones(100, device="cuda"), torch.zeros((4, 1000), device="cuda")
+        values, host = lambda: array.cpu().numpy(), lambda data: torch.from_numpy(data).cuda()
+    else:
+        engine, array = open_engine(deadline=100), np.zeros((4, 1000), np.float32)
+        before, values, host = np.ones(100), lambda: array, lambda data: data
+    with join(how, engine, heap_bytes=1 << 24, timeout=100.0, **dict(o.split("=") for o in options)) as world:
+        me, n = world.my_pe, world.n_pes
+        next_, last = (me + 1) % n, (me - 1) % n
+        window, flag, stream = world.symmetric_from(array), world.zeros(1, "uint64"), engine.stream()
+        data = np.arange(1000, dtype=np.float32)
+        for turn in range(1, 21):
+            world.put(window[0], data + turn + me, next_)
+            world.put_signal(window[1], host(data * turn + me), flag, turn, next_)
+            world.signal_wait(flag, turn)
+            np.testing.assert_array_equal(values()[1], data * turn + last)
+            world.put(window[2], host(data - turn - me), next_, stream=stream)
+            stream.synchronize(60)
+            world.barrier()
+            np.testing.assert_array_equal(values()[[0, 2]], [data + turn + last, data - turn - last])
+            equal(world.get(window[1], next_), data * turn + me)
+            world.barrier()
+        assert (before == 1).all() and not values()[3].any()
+        # PE 0 ends its use first, and the others still get from it.
+        if me == 0:
+            del window
+            world.barrier_host()
+        else:
+            world.barrier_host()
+            equal(world.get(window[1], 0), data * 20 + (n - 1))
+        path = world.path
+    print(f"PE {me} of {n} is done: {path}")
+
+
 def few_calls(how):
     """Enough to see that the PEs have found each other."""
     global ENGINE

@@ -232,6 +232,17 @@ def test_pes_of_one_process_do_not_wait_on_torchs_stream():
     run_threads([lambda world=world: work(world) for world in worlds])
 
 
+@pytest.mark.parametrize("expandable", [False, True])
+@pytest.mark.parametrize("pes", [2, 3])
+def test_tensors_of_torch_are_registered_as_symmetric(monkeypatch, pes, expandable):
+    pytest.importorskip("torch", reason="needs torch")
+    from test_world import all_done, ranks
+
+    # Memory of cudaMalloc, and mapped physical memory. The PEs take the GPUs in turn.
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", f"expandable_segments:{expandable}")
+    all_done(ranks(pes, "windows", "transport=peer"), pes)
+
+
 def test_a_world_beside_nccl_in_one_job(tmp_path):
     torch = pytest.importorskip("torch", reason="needs torch")
     if torch.cuda.device_count() < 2 or not torch.distributed.is_nccl_available():

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -300,6 +301,108 @@ def test_rows_are_gathered_into_symmetric_memory(world, table, vectors):
     np.testing.assert_array_equal(x.numpy()[1:], vectors[[7, 8]])
     table[[1]] = x[2:]
     np.testing.assert_array_equal(table[1].numpy(), vectors[8])
+
+
+def on_each(worlds, work):
+    """Runs ``work`` for each PE in a thread of its own, and returns what they return."""
+    found = [None] * len(worlds)
+
+    def run(pe):
+        try:
+            found[pe] = work(worlds[pe])
+        except Exception as error:
+            found[pe] = error
+
+    threads = [threading.Thread(target=run, args=(pe,)) for pe in range(len(worlds))]
+    [thread.start() for thread in threads]
+    [thread.join(120) for thread in threads]
+    errors = [one for one in found if isinstance(one, AssertionError)]
+    if errors:
+        raise errors[0]
+    return found
+
+
+@pytest.mark.parametrize("transport", ["auto", "soft"])
+def test_arrays_are_registered_as_symmetric(transport):
+    engines = [warpbell.Engine("cpu", threads=2) for _ in range(2)]
+    worlds = warpbell.World.local(engines, heap_bytes=HEAP, transport=transport, timeout=60)
+    arrays = [np.zeros((4, 8), np.float32) for _ in worlds]
+
+    def work(world):
+        me, other = world.my_pe, 1 - world.my_pe
+        window = world.symmetric_from(arrays[me])
+        assert (window.shape, window.dtype, window.nbytes, len(window)) == ((4, 8), "float32", 128, 4)
+        assert repr(window) == "Window((4, 8), float32, cpu)" and window[1:3].shape == (2, 8) and window[-1][2].shape == ()
+        flag, mine = world.zeros(1, "uint64"), world.zeros((2, 8))
+        mine[:] = me + 1
+        # From the host, from symmetric memory with a signal, and from a tensor of the engine.
+        world.put(window[0], np.arange(8) + 100 * me, other)
+        world.put_signal(window[1:3], mine, flag, 1, other)
+        world.signal_wait(flag, 1)
+        world.put(window[3], world.get(window[2], other), other)
+        world.barrier()
+        expected = [np.arange(8) + 100 * other, *[np.full(8, other + 1)] * 3]
+        np.testing.assert_array_equal(arrays[me], expected)
+        out = np.zeros((4, 8), np.float32)
+        world.get(window, other, out)
+        np.testing.assert_array_equal(out, [np.arange(8) + 100 * me, *[np.full(8, me + 1)] * 3])
+        stream = engines[me].stream()
+        world.barrier()
+        world.put(window[3], out[0], other, stream=stream)
+        stream.synchronize(30)
+        world.barrier()
+        assert (arrays[me][3] == np.arange(8) + 100 * other).all()
+        assert len(window.view()) == 32 and window[1].view() != window.view() and window.device_view().nbytes == 32
+        for call in (world.barrier, world.team.barrier):
+            call()
+        with pytest.raises(TypeError, match="no symmetric memory"):
+            world.all_reduce(window)
+        with pytest.raises(warpbell.InvalidError, match=r"source: it has \(2,\) of float32, and the symmetric elements \(8,\) of float32"):
+            world.put(window[0], mine[0, :2], other)
+        with pytest.raises(IndexError, match="index 4 is not in a tensor of length 4"):
+            window[4]
+        return window
+
+    windows = on_each(worlds, work)
+    assert all(isinstance(window, warpbell.Window) for window in windows), windows
+    # Windows keep the arrays, until every PE has dropped its own.
+    kept = [weakref.ref(array) for array in arrays]
+    del arrays[:]
+    del windows[0]
+    on_each(worlds, lambda world: world.barrier_host())
+    gc.collect()
+    assert all(one() is not None for one in kept)
+    worlds[1].put(windows[0], 3, 0)
+    assert (worlds[1].get(windows[0], 0).numpy() == 3).all()
+    del windows[:]
+    gc.collect()
+    on_each(worlds, lambda world: world.barrier_host())
+    gc.collect()
+    assert all(one() is None for one in kept)
+
+
+def test_arrays_of_processes_are_registered_with_adapters():
+    found = ranks(2, "windows", "transport=soft")
+    all_done(found, 2)
+
+
+def test_arrays_that_cannot_be_registered_are_an_error_on_all_pes():
+    worlds = warpbell.World.local([warpbell.Engine("cpu", threads=2) for _ in range(2)], heap_bytes=HEAP, timeout=60)
+    good = np.zeros(8)
+    for bad, own, others in (
+        (np.zeros(4), "PE 0: (8,) of float64, PE 1: (4,) of float64", "PE 1: (4,) of float64"),
+        (np.zeros(8, np.int64), "PE 1: (8,) of int64", "PE 1: (8,) of int64"),
+        (np.zeros((8, 2))[:, 0], "C-contiguous", "PE 1: nothing"),
+        (np.zeros(0), "at least one", "PE 1: nothing"),
+        ([1, 2], "list is no array", "PE 1: nothing"),
+        (np.frombuffer(bytes(64)), "read-only", "PE 1: nothing"),
+    ):
+        found = on_each(worlds, lambda world: world.symmetric_from(bad if world.my_pe else good))
+        assert isinstance(found[0], warpbell.WorldError) and "register the same elements" in str(found[0]) and others in str(found[0])
+        assert own in str(found[1]) or "register the same elements" in str(found[1]), found[1]
+    found = on_each(worlds, lambda world: world.symmetric_from(world.zeros(8)))
+    assert all(isinstance(one, warpbell.InvalidError) and "symmetric already" in str(one) or "which is symmetric" in str(one) for one in found)
+    assert all(isinstance(one, warpbell.Window) for one in on_each(worlds, lambda world: world.symmetric_from(np.zeros(8))))
 
 
 def test_memory_outlives_its_world_and_engine():
