@@ -242,15 +242,27 @@ impl Registrar {
 
     fn dma_buf(&self, gpu: &Arc<cuda::Context>, memory: MemoryRange, rights: Rights) -> Result<MemoryRegion, String> {
         let library = sys::dma_buf().map_err(|e| e.to_string())?;
-        let fd = gpu.export_dma_buf(memory.address, memory.bytes).map_err(|e| e.to_string())?;
+        let (start, bytes) =
+            whole_pages(memory.address, memory.bytes).ok_or("the range ends beyond the last address")?;
+        let fd = gpu.export_dma_buf(start, bytes).map_err(|e| e.to_string())?;
         let flags = flags(rights) as libc::c_int;
-        // SAFETY: a dma-buf of `bytes` bytes; the kernel keeps it after the call, so the descriptor may be closed.
+        // SAFETY: a dma-buf that has `memory.bytes` bytes from this offset on; the kernel keeps it after the call, so the
+        // descriptor may be closed.
         let raw = unsafe {
             let domain = self.domain.raw();
-            library.ibv_reg_dmabuf_mr(domain, 0, memory.bytes, memory.address, fd.as_raw_fd(), flags)
+            let offset = memory.address - start;
+            library.ibv_reg_dmabuf_mr(domain, offset, memory.bytes, memory.address, fd.as_raw_fd(), flags)
         };
         MemoryRegion::adopt(&self.domain, raw).map_err(|e| format!("ibv_reg_dmabuf_mr: {e}"))
     }
+}
+
+/// Returns address and bytes of the host's pages that have a range of GPU memory: a dma-buf has whole pages.
+fn whole_pages(address: u64, bytes: usize) -> Option<(u64, usize)> {
+    const PAGE: u64 = 4096;
+    let start = address - address % PAGE;
+    let end = address.checked_add(bytes as u64)?.checked_next_multiple_of(PAGE)?;
+    Some((start, (end - start) as usize))
 }
 
 fn host_hint(e: &io::Error, bytes: usize) -> String {
@@ -352,5 +364,19 @@ impl Buffer {
         }
         // SAFETY: within the buffer and aligned; volatile, since the device writes it.
         unsafe { self.base.as_ptr().add(offset).cast::<u64>().read_volatile() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_cover_a_range() {
+        assert_eq!(whole_pages(0x10000, 0x2000), Some((0x10000, 0x2000)));
+        assert_eq!(whole_pages(0x10200, 1), Some((0x10000, 0x1000)));
+        assert_eq!(whole_pages(0x10fff, 2), Some((0x10000, 0x2000)));
+        assert_eq!(whole_pages(u64::MAX - 1, 1), None);
+        assert_eq!(whole_pages(u64::MAX - 1, 4), None);
     }
 }
