@@ -101,7 +101,7 @@ EXCEPTIONS = {
     ("kernels/graph/*", "settled"): "the word for it in papers on shortest paths",
     ("tests/device/graph_stress.cpp", "settled"): "the word for it in papers on shortest paths",
     ("host/shmem/*", "Window"): "the word for it in MPI and NCCL",
-    ("host/engine/abi/generated.rs", "Window"): "the word for it in MPI and NCCL",
+    ("host/engine/abi/*.rs", "Window"): "the word for it in MPI and NCCL",
     ("tests/*", "Window"): "the word for it in MPI and NCCL",
     ("bindings/*", "Window"): "the word for it in MPI and NCCL",
     ("tests/*", "meeting"): "the socket at which the ranks of a test meet",

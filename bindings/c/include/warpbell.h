@@ -692,6 +692,12 @@ typedef struct wb_values_t wb_values_t;
 typedef struct wb_volume_t wb_volume_t;
 
 /**
+ * Memory of each PE that all PEs have registered together. `wb_symmetric_put_from`, `wb_symmetric_get_into` and
+ * `wb_symmetric_put_signal` take it as the memory of another PE.
+ */
+typedef struct wb_window_t wb_window_t;
+
+/**
  * One PE of a world. All PEs make the same collective calls, in the same order and with the same arguments.
  */
 typedef struct wb_world_t wb_world_t;
@@ -3157,7 +3163,7 @@ wb_code wb_segment_queue_store(const struct wb_segment_queue_t *queue,
 /**
  * Copies memory of this PE to a PE's part, then updates a signal there: a PE that sees the signal sees the data.
  *
- * @param dest Destination.
+ * @param dest Destination: symmetric memory or a window, a handle of either type.
  * @param dest_offset Its first byte.
  * @param source A region of the world's engine, or symmetric memory: a handle of either type.
  * @param source_offset First byte of the source.
@@ -3170,7 +3176,7 @@ wb_code wb_segment_queue_store(const struct wb_segment_queue_t *queue,
  * @param stream Null: the call is complete on return. Otherwise it runs behind the work of the stream.
  * @return As of `wb_symmetric_get`.
  */
-wb_code wb_symmetric_put_signal(const struct wb_symmetric_t *dest,
+wb_code wb_symmetric_put_signal(const void *dest,
                                 size_t dest_offset,
                                 const void *source,
                                 size_t source_offset,
@@ -3552,16 +3558,16 @@ wb_code wb_symmetric_put(const struct wb_symmetric_t *memory, size_t offset, con
 /**
  * Copies memory of this PE to a PE's part by a kernel.
  *
- * @param dest Destination.
+ * @param dest Destination: symmetric memory or a window, a handle of either type.
  * @param dest_offset Its first byte.
  * @param source A region of the world's engine, or symmetric memory: a handle of either type.
  * @param source_offset First byte of the source.
  * @param bytes Number of bytes.
  * @param pe The PE.
  * @param stream Null: the copy is complete on return. Otherwise it runs behind the work of the stream.
- * @return As of `wb_symmetric_get`; `WB_ERR_HANDLE` if the source is of another type.
+ * @return As of `wb_symmetric_get`; `WB_ERR_HANDLE` if a handle is of another type.
  */
-wb_code wb_symmetric_put_from(const struct wb_symmetric_t *dest,
+wb_code wb_symmetric_put_from(const void *dest,
                               size_t dest_offset,
                               const void *source,
                               size_t source_offset,
@@ -3574,16 +3580,16 @@ wb_code wb_symmetric_put_from(const struct wb_symmetric_t *dest,
  *
  * @param dest A region of the world's engine, or symmetric memory: a handle of either type.
  * @param dest_offset First byte of the destination.
- * @param source Source.
+ * @param source Source: symmetric memory or a window, a handle of either type.
  * @param source_offset Its first byte.
  * @param bytes Number of bytes.
  * @param pe The PE.
  * @param stream Null: the copy is complete on return. Otherwise it runs behind the work of the stream.
- * @return As of `wb_symmetric_get`; `WB_ERR_HANDLE` if the destination is of another type.
+ * @return As of `wb_symmetric_get`; `WB_ERR_HANDLE` if a handle is of another type.
  */
 wb_code wb_symmetric_get_into(const void *dest,
                               size_t dest_offset,
-                              const struct wb_symmetric_t *source,
+                              const void *source,
                               size_t source_offset,
                               size_t bytes,
                               uint32_t pe,
@@ -4339,6 +4345,46 @@ wb_code wb_volume_stats(const struct wb_volume_t *volume, wb_stats *stats);
  * @note Not while kernels run: counts of that time may be lost.
  */
 wb_code wb_volume_reset_stats(const struct wb_volume_t *volume);
+
+/**
+ * Registers a part of a region as symmetric, so that the PEs put to it and get from it. Collective; an error on one PE is an error
+ * on all. The region may be memory of the program (`wb_region_import_device`).
+ *
+ * @param region Memory of the world's engine, which the window keeps.
+ * @param offset First byte.
+ * @param bytes Number of bytes, the same on all PEs.
+ * @param window Receives the window, with one reference.
+ * @return `WB_OK`; `WB_ERR_ARGUMENT` if the range lies outside the region, or the region is of another engine; `WB_ERR_WORLD` if the
+ *   PEs pass different numbers of bytes, a PE cannot get to the memory of another, a rank is lost or the ranks make different calls;
+ *   `WB_ERR_TIMEOUT` if a rank does not call within the world's timeout.
+ */
+wb_code wb_window_register(const struct wb_world_t *world,
+                           const struct wb_region_t *region,
+                           size_t offset,
+                           size_t bytes,
+                           struct wb_window_t **window);
+
+/**
+ * Adds a reference to a window.
+ *
+ * @return The window; null with an error if it is none.
+ */
+struct wb_window_t *wb_window_retain(struct wb_window_t *window);
+
+/**
+ * Gives a reference to a window back. Not collective: the memory stays registered until all PEs have released theirs, which the
+ * next collective call finds out. Runs and streams keep the windows of their kernels.
+ *
+ * @param window The window; null is ignored.
+ */
+void wb_window_release(struct wb_window_t *window);
+
+/**
+ * Returns the structure that kernels take as the window: `warpbell::window<T>` is made from it.
+ *
+ * @param view Receives the structure. It is valid while the program holds a reference and until kernels with it have ended.
+ */
+wb_code wb_window_get_view(const struct wb_window_t *window, wb_window *view);
 
 /**
  * Creates a world of which this process, or thread, is one PE. Collective: all PEs call it at the same time.

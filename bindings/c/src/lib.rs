@@ -31,6 +31,7 @@
 //! | `bootstrap` | the ways by which the ranks of a world find each other |
 //! | `team` | teams of PEs, collective calls |
 //! | `symmetric` | memory in the symmetric heap, put and get |
+//! | `window` | memory that was allocated elsewhere and registered as symmetric |
 //! | `signal` | signals and atomic operations |
 //! | `world_error` | errors of calls of a world |
 //! | `report` | versions, what the machine can do |
@@ -70,5 +71,6 @@ pub mod table_store;
 pub mod team;
 pub mod values;
 pub mod volume;
+pub mod window;
 pub mod world;
 mod world_error;

@@ -18,6 +18,7 @@ use crate::table_scratch::wb_table_scratch_t;
 use crate::team::wb_team_t;
 use crate::values::wb_values_t;
 use crate::volume::wb_volume_t;
+use crate::window::wb_window_t;
 use crate::world::wb_world_t;
 use std::ffi::c_void;
 use std::mem;
@@ -82,6 +83,7 @@ const KEEPABLE: &[Keepable] = &[
     keepable::<wb_world_t>(),
     keepable::<wb_team_t>(),
     symmetric::KEEPABLE,
+    keepable::<wb_window_t>(),
 ];
 
 /// An argument of a kernel: the bytes of one parameter.

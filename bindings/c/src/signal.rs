@@ -5,6 +5,7 @@ use crate::error::{Error, guard, wb_code};
 use crate::pointer::{In, Out};
 use crate::stream::wb_stream_t;
 use crate::symmetric::{Local, part, share, wb_symmetric_t, without};
+use crate::window::Remote;
 use crate::world_error::{number, of_world};
 use std::ffi::c_void;
 use warpbell::engine::Stream;
@@ -74,7 +75,7 @@ fn comparison(cmp: u32) -> Result<Cmp, Error> {
 
 /// Copies memory of this PE to a PE's part, then updates a signal there: a PE that sees the signal sees the data.
 ///
-/// @param dest Destination.
+/// @param dest Destination: symmetric memory or a window, a handle of either type.
 /// @param dest_offset Its first byte.
 /// @param source A region of the world's engine, or symmetric memory: a handle of either type.
 /// @param source_offset First byte of the source.
@@ -88,7 +89,7 @@ fn comparison(cmp: u32) -> Result<Cmp, Error> {
 /// @return As of `wb_symmetric_get`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_symmetric_put_signal(
-    dest: In<wb_symmetric_t>,
+    dest: In<c_void>,
     dest_offset: usize,
     source: In<c_void>,
     source_offset: usize,
@@ -101,10 +102,10 @@ pub unsafe extern "C" fn wb_symmetric_put_signal(
     stream: In<wb_stream_t>,
 ) -> wb_code {
     guard(|| {
-        let (dest, source, signal) = (share(dest)?, Local::of(source)?, share(signal)?);
+        let (dest, source, signal) = (Remote::of(dest)?, Local::of(source)?, share(signal)?);
         let stream = stream.optional()?;
         let (world, how) = (dest.world(), (value, signal_op(op)?));
-        let (to, from) = (part(&dest, dest_offset, bytes)?, source.part(world, source_offset, bytes)?);
+        let (to, from) = (dest.part(dest_offset, bytes)?, source.part(world, source_offset, bytes)?);
         let word = part::<u64>(&signal, signal_offset, WORD)?;
         let done = match stream {
             None => world.put_signal::<u8>(to, from, word, how, number(pe)),

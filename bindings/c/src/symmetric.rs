@@ -5,6 +5,7 @@ use crate::object::{Keepable, Object, Owner, object};
 use crate::pointer::{In, Out, Owned};
 use crate::region::wb_region_t;
 use crate::stream::wb_stream_t;
+use crate::window::Remote;
 use crate::world::wb_world_t;
 use crate::world_error::{number, of_world};
 use bytemuck::Pod;
@@ -267,17 +268,17 @@ pub unsafe extern "C" fn wb_symmetric_put(
 
 /// Copies memory of this PE to a PE's part by a kernel.
 ///
-/// @param dest Destination.
+/// @param dest Destination: symmetric memory or a window, a handle of either type.
 /// @param dest_offset Its first byte.
 /// @param source A region of the world's engine, or symmetric memory: a handle of either type.
 /// @param source_offset First byte of the source.
 /// @param bytes Number of bytes.
 /// @param pe The PE.
 /// @param stream Null: the copy is complete on return. Otherwise it runs behind the work of the stream.
-/// @return As of `wb_symmetric_get`; `WB_ERR_HANDLE` if the source is of another type.
+/// @return As of `wb_symmetric_get`; `WB_ERR_HANDLE` if a handle is of another type.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_symmetric_put_from(
-    dest: In<wb_symmetric_t>,
+    dest: In<c_void>,
     dest_offset: usize,
     source: In<c_void>,
     source_offset: usize,
@@ -286,9 +287,9 @@ pub unsafe extern "C" fn wb_symmetric_put_from(
     stream: In<wb_stream_t>,
 ) -> wb_code {
     guard(|| {
-        let (dest, source, stream) = (share(dest)?, Local::of(source)?, stream.optional()?);
+        let (dest, source, stream) = (Remote::of(dest)?, Local::of(source)?, stream.optional()?);
         let world = dest.world();
-        let (to, from) = (part(&dest, dest_offset, bytes)?, source.part(world, source_offset, bytes)?);
+        let (to, from) = (dest.part(dest_offset, bytes)?, source.part(world, source_offset, bytes)?);
         let done = match stream {
             None => world.put_from::<u8>(to, from, number(pe)),
             Some(on) => world.put_from_on::<u8>(on, to, from, number(pe)),
@@ -301,26 +302,26 @@ pub unsafe extern "C" fn wb_symmetric_put_from(
 ///
 /// @param dest A region of the world's engine, or symmetric memory: a handle of either type.
 /// @param dest_offset First byte of the destination.
-/// @param source Source.
+/// @param source Source: symmetric memory or a window, a handle of either type.
 /// @param source_offset Its first byte.
 /// @param bytes Number of bytes.
 /// @param pe The PE.
 /// @param stream Null: the copy is complete on return. Otherwise it runs behind the work of the stream.
-/// @return As of `wb_symmetric_get`; `WB_ERR_HANDLE` if the destination is of another type.
+/// @return As of `wb_symmetric_get`; `WB_ERR_HANDLE` if a handle is of another type.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn wb_symmetric_get_into(
     dest: In<c_void>,
     dest_offset: usize,
-    source: In<wb_symmetric_t>,
+    source: In<c_void>,
     source_offset: usize,
     bytes: usize,
     pe: u32,
     stream: In<wb_stream_t>,
 ) -> wb_code {
     guard(|| {
-        let (dest, source, stream) = (Local::of(dest)?, share(source)?, stream.optional()?);
+        let (dest, source, stream) = (Local::of(dest)?, Remote::of(source)?, stream.optional()?);
         let world = source.world();
-        let (to, from) = (dest.part(world, dest_offset, bytes)?, part(&source, source_offset, bytes)?);
+        let (to, from) = (dest.part(world, dest_offset, bytes)?, source.part(source_offset, bytes)?);
         let done = match stream {
             None => world.get_into::<u8>(to, from, number(pe)),
             Some(on) => world.get_into_on::<u8>(on, to, from, number(pe)),

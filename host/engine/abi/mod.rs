@@ -30,7 +30,7 @@ mod generated;
 internal!(generated::*);
 // Parameters of a program's kernels, and what they report.
 pub use generated::{
-    ArrayView, ErrorEntry, NO_PE, Stats, TableScratch, TableStats, TableView, TeamView, VolumeView, World,
+    ArrayView, ErrorEntry, NO_PE, Stats, TableScratch, TableStats, TableView, TeamView, VolumeView, Window, World,
 };
 
 const fn fold(hash: u64, value: u64) -> u64 {

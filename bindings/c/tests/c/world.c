@@ -113,6 +113,54 @@ static void put_and_get(pe* p) {
   CHECK(free_after == free_before + 128);
 }
 
+static void windows(pe* p) {
+  const uint32_t next = (p->me + 1) % p->pes, before = (p->me + p->pes - 1) % p->pes;
+  wb_region_t *region = NULL, *own = NULL;
+  wb_window_t* window = NULL;
+  wb_symmetric_t* signal = NULL;
+  OK(wb_region_allocate(p->engine, WB_PLACE_DEVICE, 4096, &region));
+  OK(wb_region_allocate(p->engine, WB_PLACE_DEVICE, 16, &own));
+  OK(wb_symmetric_allocate(p->world, 8, 0, &signal));
+  FAILS(WB_ERR_ARGUMENT, "not inside a region of 4096 bytes", wb_window_register(p->world, region, 4090, 8, &window));
+  FAILS(WB_ERR_WORLD, "must be the same on all ranks", wb_window_register(p->world, region, 0, 8 + 8 * (p->me == 1), &window));
+  // Another place in the region of each PE.
+  const size_t at = 16 * p->me;
+  OK(wb_window_register(p->world, region, at, 64, &window));
+  uint64_t value = mark(p->me), found = 0;
+  OK(wb_region_write(own, 0, &value, 8));
+  OK(wb_symmetric_put_from(window, 8, own, 0, 8, next, NULL));
+  OK(wb_symmetric_put_signal(window, 56, own, 0, 8, signal, 0, 7, WB_SIGNAL_SET, next, NULL));
+  OK(wb_symmetric_wait(signal, 0, WB_CMP_EQ, 7, NULL));
+  OK(wb_world_barrier_all(p->world, NULL));
+  for (size_t offset = 8; offset <= 56; offset += 48) {
+    OK(wb_region_read(region, at + offset, &found, 8));
+    CHECK(found == mark(before));
+  }
+  OK(wb_symmetric_get_into(own, 8, window, 56, 8, next, NULL));
+  OK(wb_region_read(own, 8, &found, 8));
+  CHECK(found == mark(p->me));
+  FAILS(WB_ERR_ARGUMENT, "elements 60..68 are outside", wb_symmetric_put_from(window, 60, own, 0, 8, next, NULL));
+  FAILS(WB_ERR_HANDLE, "of another type", wb_symmetric_put_from(region, 0, own, 0, 8, next, NULL));
+  wb_window view;
+  OK(wb_window_get_view(window, &view));
+  CHECK(view.bytes == 64 && view.at == view.base);
+  // PE 0 ends its use first. The window keeps the region.
+  wb_region_release(region);
+  CHECK(wb_window_retain(window) == window);
+  wb_window_release(window);
+  if (p->me == 0) wb_window_release(window);
+  OK(wb_world_barrier_host(p->world));
+  if (p->me != 0) {
+    OK(wb_symmetric_get_into(own, 8, window, 56, 8, 0, NULL));
+    OK(wb_region_read(own, 8, &found, 8));
+    CHECK(found == mark(p->pes - 1));
+    wb_window_release(window);
+  }
+  OK(wb_world_barrier_host(p->world));
+  wb_symmetric_release(signal);
+  wb_region_release(own);
+}
+
 static void atomics(pe* p) {
   wb_symmetric_t* memory = NULL;
   OK(wb_symmetric_allocate(p->world, 64, 64, &memory));
@@ -228,6 +276,7 @@ static void kernels_keep_memory(pe* p) {
 static void steps(pe* p) {
   facts(p);
   put_and_get(p);
+  windows(p);
   atomics(p);
   bad_arguments(p);
   kernels_keep_memory(p);

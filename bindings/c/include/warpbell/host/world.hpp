@@ -151,6 +151,25 @@ template <class T> class symmetric : public detail::handle<wb_symmetric_t, wb_sy
   }
 };
 
+/// @brief Elements of type T of each PE, in memory that all PEs have registered as symmetric. Copies share it.
+template <class T> class window : public detail::handle<wb_window_t, wb_window_retain, wb_window_release> {
+ public:
+  using detail::handle<wb_window_t, wb_window_retain, wb_window_release>::handle;
+
+  /// @brief Registers `count` elements of a region of the world's engine, from byte `offset` on. Collective.
+  static returned<window> symmetric_from(const world& of, const region& memory, size_t offset, size_t count) {
+    static_assert(std::is_trivially_copyable<T>::value, "registered memory holds plain data");
+    return detail::make<window, wb_window_t>(
+        [&](wb_window_t** made) { return wb_window_register(of.get(), memory.get(), offset, detail::bytes_of<T>(count), made); });
+  }
+  // As an argument of a launch, for a parameter of type `window<T>`.
+  detail::passed<wb_window> as_argument() const {
+    detail::passed<wb_window> p{{}, this->get(), WB_OK};
+    p.code = wb_window_get_view(this->get(), &p.value);
+    return p;
+  }
+};
+
 /// @brief Operation of team::reduce.
 enum class reduction : uint32_t {
   sum = WB_REDUCE_SUM,
