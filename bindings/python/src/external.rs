@@ -87,7 +87,7 @@ impl Used {
         }
         if let Ok(window) = object.cast::<Window>() {
             let registered = window.get().registered();
-            return Ok(vec![Self { keep: Box::new(move |run| run.keep(&**registered)), volume: None }]);
+            return Ok(vec![Self { keep: Box::new(move |run| run.keep(&**registered)), named: None }]);
         }
         let Ok(view) = object.cast::<DeviceView>() else {
             let found = object.get_type().name()?;
