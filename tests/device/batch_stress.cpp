@@ -29,15 +29,15 @@ void doorbells() {
   const world_ref w(s.world(0));
   const sym<uint64_t> word{s.here<uint64_t>(0, at)};
   s.adapter().stop();
-  uint32_t seen = 0, rung = 0;
+  uint32_t seen = 0, doorbells = 0;
   const auto look = [&] {
     const uint32_t now = s.announced(0, 1, 0);
-    rung += now != seen;
+    doorbells += now != seen;
     seen = now;
   };
   auto posts = [&] {
     for (uint32_t i = 0; i < n; ++i, look()) w.p(word + i, 70 + i, 1);
-    CHECK(rung == n && seen == n);
+    CHECK(doorbells == n && seen == n);
     batch_space<16> space;
     {
       put_batch b = w.batch(space, 1);
@@ -45,25 +45,25 @@ void doorbells() {
       for (uint32_t i = 0; i < n; ++i, look()) b.p(word + 8 + i, 90 + i);
       b.put_nbi(word + 16, own, 8), look();
       b.put_nbi(word + 24, word + 16, 2), look();
-      CHECK(rung == n);
+      CHECK(doorbells == n);
       // A signal that is set is an entry of two blocks.
       b.put_signal_nbi(word + 26, own, 1, word + 30, 5, signal::set), look();
-      CHECK(rung == n);
+      CHECK(doorbells == n);
       b.end(), look();
-      CHECK(rung == n + 1 && seen == 2 * n + 5);
+      CHECK(doorbells == n + 1 && seen == 2 * n + 5);
       b.end(), look();
       b.signal_op(word + 31, 3, signal::add), look();
-      CHECK(rung == n + 1);
+      CHECK(doorbells == n + 1);
     }
     // The end of the object posted the signal. Batches without calls post nothing.
     look();
-    CHECK(rung == n + 2 && seen == 2 * n + 6);
+    CHECK(doorbells == n + 2 && seen == 2 * n + 6);
     {
       put_batch empty = w.batch(space, 1);
       empty.put_nbi(word, word, 0);
     }
     look();
-    CHECK(rung == n + 2);
+    CHECK(doorbells == n + 2);
     s.adapter().start();
     CHECK(w.quiet());
   };
