@@ -51,10 +51,6 @@ WB_FN uint64_t wins_from(direction way, uint32_t threads, uint32_t buffer_bytes)
 WB_FN uint64_t wins_from_shared(uint32_t threads) { return threads == 1 ? 1024 : threads <= 32 ? 8192 : never; }
 
 #if WB_HAS_BULK_COPIES
-WB_FN bool is_shared(uint64_t address) { return __isShared(reinterpret_cast<const void*>(address)) != 0; }
-WB_FN bool is_global(uint64_t address) { return __isGlobal(reinterpret_cast<const void*>(address)) != 0; }
-WB_FN uint32_t window_offset(const void* shared) { return static_cast<uint32_t>(__cvta_generic_to_shared(shared)); }
-
 // Stores bytes of shared memory, as thread 0 of the scope. All threads of the scope have made a proxy fence and then a sync.
 WB_FN_COLD void put_shared(uint64_t to, uint64_t from, size_t bytes, uint32_t rank, uint32_t) {
   constexpr size_t at_once = 65536;
@@ -62,8 +58,7 @@ WB_FN_COLD void put_shared(uint64_t to, uint64_t from, size_t bytes, uint32_t ra
   order::async::proxy_fence_of_shared();
   for (size_t done = 0; done < bytes; done += at_once) {
     const size_t left = bytes - done;
-    order::async::store(to + done, window_offset(reinterpret_cast<const void*>(from + done)),
-                        static_cast<uint32_t>(left < at_once ? left : at_once));
+    order::async::store(to + done, order::async::window_offset(from + done), static_cast<uint32_t>(left < at_once ? left : at_once));
   }
   order::async::stores_complete();
 }
@@ -93,7 +88,7 @@ class bulk_buffer {
   /// @pre Nothing else uses the memory until `release`.
   template <class S> WB_FN bulk_buffer(S, [[maybe_unused]] void* memory, [[maybe_unused]] uint32_t bytes) {
 #if WB_HAS_BULK_COPIES
-    const uint32_t at = in_bulk::window_offset(memory);
+    const uint32_t at = order::async::window_offset(reinterpret_cast<uint64_t>(memory));
     if (bytes >= least_bytes && at % barrier_bytes == 0) {
       const uint32_t data = bytes - barrier_bytes, each = data / stages_least / 128 * 128;
       piece_ = each < piece_most ? each : piece_most;
@@ -124,7 +119,7 @@ class bulk_buffer {
   /// @brief Returns true if this buffer can move `bytes` between address `here` of this PE and an address `there` of another.
   WB_FN bool can_copy([[maybe_unused]] uint64_t here, [[maybe_unused]] uint64_t there, [[maybe_unused]] uint64_t bytes) const {
 #if WB_HAS_BULK_COPIES
-    return stages_ != 0 && ((here | there | bytes) & (in_bulk::unit - 1)) == 0 && in_bulk::is_global(here);
+    return stages_ != 0 && ((here | there | bytes) & (in_bulk::unit - 1)) == 0 && order::async::is_global(here);
 #else
     return false;
 #endif

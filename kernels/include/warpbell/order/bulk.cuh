@@ -8,6 +8,28 @@ namespace warpbell {
 namespace order {
 namespace async {
 
+// --- addresses ---------------------------------------------------------------------------------------------------------
+
+// Returns true if a generic address is in the shared memory of the block, or in global memory.
+WB_FN bool is_shared(uint64_t address) {
+  uint32_t is;
+  asm("{\n.reg .pred p;\nisspacep.shared p, %1;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(is) : "l"(address));
+  return is != 0;
+}
+WB_FN bool is_global(uint64_t address) {
+  uint32_t is;
+  asm("{\n.reg .pred p;\nisspacep.global p, %1;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(is) : "l"(address));
+  return is != 0;
+}
+// Returns the offset of a generic address of shared memory in the block's window.
+WB_FN uint32_t window_offset(uint64_t shared) {
+  uint64_t offset;
+  asm("cvta.to.shared.u64 %0, %1;" : "=l"(offset) : "l"(shared));
+  return static_cast<uint32_t>(offset);
+}
+
+// --- fences ------------------------------------------------------------------------------------------------------------
+
 // Orders accesses that come before, of this thread and of those that it has synchronised with, before later ones of the copy engine.
 // The other way needs no fence: the end of a wait for the engine is one.
 WB_FN void proxy_fence() { asm volatile("fence.proxy.async;" ::: "memory"); }

@@ -288,7 +288,8 @@ class world_rma : public world_window {
     }
     if (direct) {
 #if WB_HAS_BULK_COPIES
-      if (((ends | bytes) & (in_bulk::unit - 1)) == 0 && bytes >= in_bulk::wins_from_shared(S::count()) && in_bulk::is_shared(address(f))) {
+      if (((ends | bytes) & (in_bulk::unit - 1)) == 0 && bytes >= in_bulk::wins_from_shared(S::count()) &&
+          order::async::is_shared(address(f))) {
         order::async::proxy_fence_of_shared();
         S::sync();
         out_of_line (&in_bulk::put_shared)(address(there(d, pe)), address(f), bytes, S::rank(), S::count());
