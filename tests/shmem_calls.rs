@@ -346,7 +346,11 @@ fn numbers_of_a_counter_are_drawn_once_each() {
 
 /// Makes one call on the first PE of a world of two, which must fail. Returns its error.
 fn failed(call: impl Fn(u64) -> Op + Sync, deadline: Duration, stop: bool) -> RunError {
-    let place = Place::new(2, 1, 1);
+    failed_in(&Place::new(2, 1, 1), call, deadline, stop)
+}
+
+/// Makes the call in a world of two.
+fn failed_in(place: &Place, call: impl Fn(u64) -> Op + Sync, deadline: Duration, stop: bool) -> RunError {
     let errors = place.on_all(|world: &World| {
         let memory = world.malloc::<u64>(8).unwrap();
         if world.my_pe() != 0 {
@@ -435,27 +439,19 @@ fn waits_refuse_a_pe_that_is_not_there() {
 
 #[test]
 fn every_call_refuses_a_pe_that_is_not_there() {
-    for kind in &Kind::ALL[..=Kind::FetchXor as usize] {
-        if matches!(kind, Kind::SignalFetch | Kind::SignalWait) || kind.counts() {
-            continue;
+    for way in WAYS {
+        let place = Place::over(way, 2, 1, 1);
+        for (kind, pe) in Kind::ALL[..=Kind::FetchXor as usize].iter().flat_map(|kind| [(kind, 2), (kind, 1 << 30)]) {
+            if matches!(kind, Kind::SignalFetch | Kind::SignalWait) || kind.counts() {
+                continue;
+            }
+            let ty = scalar(*kind) as u32;
+            let call = |at| Op { to: at, from: at, sig: at, n: 1, ty, pe, value: 3, how: 9, ..Op::new(*kind) };
+            let error = failed_in(&place, call, LONG, false);
+            let RunError::Operations { errors, .. } = &error else { panic!("{kind:?}: {error:?}") };
+            let refused = errors.iter().all(|e| e.outcome == Outcome::BadArgument && e.device == pe);
+            assert!(refused, "{kind:?} over {way:?}: {errors:?}");
         }
-        let error = failed(
-            |at| Op {
-                to: at,
-                from: at,
-                sig: at,
-                n: 1,
-                ty: scalar(*kind) as u32,
-                pe: 2,
-                value: 3,
-                how: 9,
-                ..Op::new(*kind)
-            },
-            LONG,
-            false,
-        );
-        let RunError::Operations { errors, .. } = &error else { panic!("{kind:?}: {error:?}") };
-        assert!(errors.iter().all(|e| e.outcome == Outcome::BadArgument && e.device == 2), "{kind:?}: {errors:?}");
     }
 }
 

@@ -271,6 +271,8 @@ WB_FN_COLD uint32_t quiet(const wb_network* net, uint32_t call, uint32_t lane, u
 WB_FN_COLD uint32_t complete(const wb_network* net, uint32_t call, uint32_t lane, uint32_t only) {
   uint32_t word = WB_DONE;
   const bool all = only == WB_NO_PE;
+  // The call behind this one refuses a PE that is not there.
+  if (!all && only >= net->size) return word;
   for (uint32_t pe = all ? 0 : only; pe < (all ? net->size : only + 1); ++pe) {
     if (!is_near(net, pe) || peer_of(net, pe)->queues == 0) continue;
     const peer_path w(net, call, pe, lane);
