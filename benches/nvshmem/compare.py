@@ -241,6 +241,13 @@ def run(options):
         raise Failure("\n".join(comparison.failures))
 
 
+def positive(text):
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is too few; give 1 or more")
+    return number
+
+
 def parser():
     of = argparse.ArgumentParser(description=__doc__.splitlines()[0], epilog="All steps take the same DIR.")
     steps = of.add_subparsers(dest="step", metavar="STEP", required=True)
@@ -257,9 +264,9 @@ def parser():
     measured = steps.add_parser("run", help="the table")
     measured.add_argument("--program", required=True, metavar="WARPBELL")
     measured.add_argument("--before", metavar="WARPBELL", help="another build, for a column of its own")
-    measured.add_argument("--pes", type=int, default=2)
+    measured.add_argument("--pes", type=positive, default=2)
     measured.add_argument("--engine", choices=("gpu", "cpu"), default="gpu", help="cpu: CPU threads, which only show that everything works")
-    measured.add_argument("--rounds", type=int, default=3)
+    measured.add_argument("--rounds", type=positive, default=3)
     measured.add_argument("--limit", type=float, metavar="SECONDS", help="start no round that would not end within this time")
     measured.add_argument("--quick", action="store_true", help="fewer rows")
     measured.add_argument("--only", default="", metavar="TEXT", help="rows with this in their names")

@@ -224,6 +224,13 @@ class Runs(unittest.TestCase):
             with self.assertRaisesRegex(child.Failure, "nccl-2.32.3 is not built: run `compare.py build"):
                 compare.programs(compare.parser().parse_args(["run", folder, "--program", PROGRAM]), {})
 
+    def test_too_few_rounds_are_refused(self):
+        for option in ("--rounds", "--pes"):
+            said = io.StringIO()
+            with contextlib.redirect_stderr(said), self.assertRaises(SystemExit):
+                compare.parser().parse_args(["run", "beside", "--program", PROGRAM, option, "0"])
+            self.assertIn(f"argument {option}: 0 is too few; give 1 or more", said.getvalue())
+
     def test_lists_become_single_values(self):
         self.assertEqual(compare.single_values("a -c 1,64 -t 2,3 b"), [f"a -c {c} -t {t} b" for c in (1, 64) for t in (2, 3)])
 
