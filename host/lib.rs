@@ -24,6 +24,7 @@
 //! | [`destination`] | files that results are written to; uses `failure` and `remedy` |
 //! | `handshake` | mutual authentication of two ends that share a secret, and encrypted frames; uses no other module |
 //! | `columnar` | Parquet and Arrow files as bytes for their decoders; uses no other module |
+//! | `listener` | limits of sockets that accept connections; uses `this_host` |
 //! | `random` | random bytes from the system; uses no other module |
 //! | `this_host` | identity of this host, its addresses and free memory, and a test whether another process is on it; uses no other module |
 //! | `data_path` | the choices of a data path: queue memory, landing, doorbell; uses `failure` and `remedy` |
@@ -41,8 +42,8 @@
 //!
 //! A module uses only modules that stand below it in this table.
 //!
-//! Without the feature `internals` programs reach what this crate promises. `destination`, `fabrics`, `file_identity`, `processors`,
-//! `rdma`, `refused`, `suggest`, `units`, `wire`, and parts of other modules are reachable only with that feature, which `cli` turns on.
+//! Without the feature `internals` programs reach what this crate promises. `destination`, `fabrics`, `file_identity`, `listener`,
+//! `processors`, `rdma`, `refused`, `suggest`, `units`, `wire`, and parts of other modules are reachable only with that feature, which `cli` turns on.
 //! They are for the program, tests and tools, and any release may change them.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // With some features off, parts that several families share are unused. With all of them on, nothing may be unused.
@@ -96,6 +97,10 @@ pub mod graph;
 #[cfg(feature = "shmem")]
 mod handshake;
 mod idle;
+#[cfg(feature = "internals")]
+pub mod listener;
+#[cfg(not(feature = "internals"))]
+mod listener;
 pub mod memory;
 pub mod metrics;
 mod mmio;

@@ -5,10 +5,10 @@ use super::endpoint::{Endpoint, PairAddress};
 use super::memory::Memory;
 use super::pair::PairShared;
 use super::wire::Wire;
+use crate::listener::{KnownSources, Source};
 use parking_lot::Mutex;
 use socket2::Socket;
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
@@ -25,8 +25,8 @@ pub(super) enum Mail {
     Reset { number: u32, reply: Sender<Result<(), String>> },
     /// A queue pair was closed.
     Close { number: u32 },
-    /// Another adapter has connected, from this address.
-    Incoming(Socket, Option<IpAddr>),
+    /// Another adapter has connected. `is_last` is true if the connection has a spare descriptor.
+    Incoming { socket: Socket, source: Source, is_last: bool },
 }
 
 /// Queue of messages to one thread.
@@ -118,6 +118,8 @@ pub(super) struct Core {
     pub(super) pairs: Mutex<HashMap<u32, Arc<PairShared>>>,
     pub(super) mail: Vec<Mailbox>,
     pub(super) counters: Counters,
+    /// Sources of peers that this adapter was told of, and of those that have proved themselves.
+    pub(super) known: Mutex<KnownSources>,
     pub(super) stop: AtomicBool,
     /// True once the fault plan has stopped the adapter. It then processes no request and sends no response.
     pub(super) dead: AtomicBool,

@@ -61,7 +61,6 @@ mod memory;
 mod pair;
 mod requester;
 mod service;
-mod strangers;
 #[cfg(test)]
 pub(crate) mod tests;
 mod wire;
@@ -175,6 +174,7 @@ impl SoftNic {
             pairs: Mutex::new(HashMap::new()),
             mail,
             counters: Counters::default(),
+            known: Mutex::default(),
             stop: AtomicBool::new(false),
             dead: AtomicBool::new(false),
             config,

@@ -5,16 +5,16 @@ use super::core::{Core, Mail};
 use super::frame::{Answer, Frame};
 use super::link::{Link, Waiter, prepare, watch};
 use super::requester::{Requester, Route};
-use super::strangers::{self, GREETING_LIMIT, Limit, Stranger};
 use super::wire::{Cut, Wire};
 use crate::idle::{Idle, Pace, Pause};
+use crate::listener::{
+    Accepted, Acceptor, Admission, Limits, NEXT_STEP, Seldom, Source, Stranger, is_own_user, warn_of_crowd,
+};
 use crate::responsive::Responsive;
 use crate::this_host;
 use crate::wire::mlx5::Syndrome;
 use socket2::Socket;
 use std::collections::HashMap;
-use std::io::ErrorKind;
-use std::net::IpAddr;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,8 +32,13 @@ const SPIN: Duration = Duration::from_secs(2);
 const ROUNDS_PER_POLL: u32 = 16;
 /// Most connections accepted in one round.
 const ACCEPTED: usize = 64;
-/// Pause before the next connection is accepted after the system failed to accept one.
-const NO_ROOM: Duration = Duration::from_millis(100);
+/// Name of the listeners in warnings.
+const LISTENER: &str = "software NIC";
+/// Time limit for the handshake.
+const GREETING_LIMIT: Duration = Duration::from_secs(2);
+/// Most strangers of one thread, at most one in so many descriptors of the process for all threads.
+const MOST_STRANGERS: usize = 64;
+const STRANGER_SHARE: usize = 8;
 /// Most frames of one connection before the next connection is processed.
 const FRAMES: usize = 64;
 /// Time limit for sending remaining responses when the adapter ends.
@@ -44,14 +49,19 @@ const MOST_BACKLOG: usize = 4 << 20;
 /// A connection that another adapter has established.
 struct Incoming {
     wire: Wire,
-    address: Option<IpAddr>,
+    source: Source,
+    /// True if the source was known when it connected.
+    known: bool,
+    /// True once the source is known by this connection.
+    proved: bool,
 }
 
 impl Incoming {
     /// Returns the connection as a stranger, or `None` if the peer has proved that it is a member of the world.
     fn as_stranger(&self) -> Option<Stranger> {
-        let Self { wire, address } = self;
-        (!wire.is_open()).then(|| Stranger { address: *address, since: wire.started(), silent: wire.is_silent() })
+        let Self { wire, source, known, .. } = self;
+        let silent = wire.is_silent();
+        (!wire.is_open()).then(|| Stranger { source: *source, known: *known, since: wire.started(), silent })
     }
 }
 
@@ -60,8 +70,10 @@ pub(super) struct Service {
     index: usize,
     listeners: Vec<Socket>,
     next_thread: usize,
-    no_room_until: Option<Instant>,
-    strangers: Limit,
+    acceptor: Acceptor,
+    strangers: Limits,
+    /// Limits of the warnings of too many strangers, of strangers of other users, and of connections that were rejected or lost.
+    warnings: [Seldom; 3],
     pairs: Vec<Requester>,
     links: HashMap<u128, Link>,
     incoming: Vec<Incoming>,
@@ -77,14 +89,16 @@ impl Service {
         let processors = crate::processors::to_spin_on();
         // Kernels on CPU threads need the processors more than idle polling does.
         let may_spin = processors >= 4 && core.config.threads.saturating_mul(core.config.sharers) < processors / 2;
-        let strangers = Limit::new(this_host::descriptor_limit(), core.config.threads);
+        let share = STRANGER_SHARE.saturating_mul(core.config.threads);
+        let strangers = Limits::new(MOST_STRANGERS, share, this_host::descriptor_limit());
         Self {
             core,
             index,
             listeners,
             next_thread: 0,
-            no_room_until: None,
+            acceptor: Acceptor::new(LISTENER),
             strangers,
+            warnings: Default::default(),
             pairs: Vec::new(),
             links: HashMap::new(),
             incoming: Vec::new(),
@@ -155,6 +169,8 @@ impl Service {
                 },
                 Mail::Connect { number, peer, reply } => {
                     let nic = peer.at.clone();
+                    // The peer's connection may arrive before this end's is made.
+                    nic.tcp.iter().for_each(|at| core.known.lock().insert_address(at.ip()));
                     let route = Route::find(&core, peer);
                     let pair = self.pairs.iter_mut().find(|p| p.shared.number == number);
                     let answer = match (pair, route) {
@@ -187,7 +203,7 @@ impl Service {
                     self.pairs.retain(|p| p.shared.number != number);
                     self.forget_links();
                 }
-                Mail::Incoming(socket, address) => self.welcome(socket, address),
+                Mail::Incoming { socket, source, is_last } => self.welcome(socket, source, is_last),
             }
         }
         count
@@ -200,21 +216,14 @@ impl Service {
     }
 
     fn accept(&mut self, now: Instant) -> usize {
+        let Self { core, listeners, acceptor, warnings, next_thread, .. } = self;
         let mut count = 0;
-        if self.no_room_until.is_some_and(|until| until <= now) {
-            self.no_room_until = None;
-        }
-        for listener in &self.listeners {
-            while self.no_room_until.is_none() && count < ACCEPTED {
-                let (socket, address) = match listener.accept() {
-                    Ok(accepted) => accepted,
-                    Err(e) if e.kind() == ErrorKind::WouldBlock => break,
-                    Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => continue,
-                    Err(e) => {
-                        tracing::warn!("a connection cannot be accepted: {e}");
-                        self.no_room_until = Some(now + NO_ROOM);
-                        break;
-                    }
+        for listener in listeners.iter() {
+            while count < ACCEPTED {
+                let (socket, address, is_last) = match acceptor.next(now, || listener.accept()) {
+                    Accepted::Connection((socket, address)) => (socket, address, false),
+                    Accepted::Last((socket, address)) => (socket, address, true),
+                    Accepted::Nothing => break,
                 };
                 count += 1;
                 let ready = socket
@@ -224,34 +233,41 @@ impl Service {
                     tracing::debug!("a new connection failed: {e}");
                     continue;
                 }
-                if address.is_unix() && !strangers::is_own_user(&socket) {
-                    tracing::warn!("a connection of another user was rejected");
+                if address.is_unix() && !is_own_user(&socket) {
+                    if let Some(before) = warnings[1].due(now) {
+                        tracing::warn!(
+                            "a connection of another user was rejected, and {before} since the last such message; start all ranks as one \
+                             user, or end the program that connects"
+                        );
+                    }
                     continue;
                 }
-                self.next_thread = (self.next_thread + 1) % self.core.config.threads;
-                self.core.post(self.next_thread, Mail::Incoming(socket, strangers::address_of(&address)));
+                let source = address.as_socket().map_or(Source::ThisHost, |a| Source::of(a.ip()));
+                *next_thread = (*next_thread + 1) % core.config.threads;
+                core.post(*next_thread, Mail::Incoming { socket, source, is_last });
             }
         }
         count
     }
 
-    fn welcome(&mut self, socket: Socket, address: Option<IpAddr>) {
+    fn welcome(&mut self, socket: Socket, source: Source, is_last: bool) {
         let (at, all): (Vec<usize>, Vec<Stranger>) =
             self.incoming.iter().enumerate().filter_map(|(i, known)| Some((i, known.as_stranger()?))).unzip();
-        if let Some(goes) = self.strangers.to_evict(&all, address) {
-            let from = all[goes].address.map_or("this host".to_owned(), |a| a.to_string());
-            tracing::debug!(
-                strangers = all.len(),
-                "an unauthenticated connection from {from} is closed to accept another"
-            );
-            self.incoming.swap_remove(at[goes]);
+        let known = self.core.known.lock().has(source);
+        match self.strangers.admit(&all, source, known, is_last) {
+            Admission::Keep => {}
+            Admission::Refuse => return,
+            Admission::Replace(goes) => {
+                warn_of_crowd(&mut self.warnings[0], LISTENER, all.len(), self.strangers, Instant::now());
+                self.incoming.swap_remove(at[goes]);
+            }
         }
         // The socket decides, and nothing that the other end says.
-        let protection = self.core.config.encryption.of(address.is_none());
+        let protection = self.core.config.encryption.of(source == Source::ThisHost);
         let mut wire = Wire::respond(socket, self.core.endpoint.nic, &self.core.config.key, protection);
         // A member has already sent its hello.
         if wire.pump().is_ok() {
-            self.incoming.push(Incoming { wire, address });
+            self.incoming.push(Incoming { wire, source, known, proved: false });
         }
     }
 
@@ -301,7 +317,7 @@ impl Service {
     }
 
     fn pump_incoming(&mut self, now: Instant) -> usize {
-        let Self { core, incoming, scratch, .. } = self;
+        let Self { core, incoming, scratch, warnings, .. } = self;
         let t = core.config.timeouts;
         let mut done = 0;
         incoming.retain_mut(|i| {
@@ -311,6 +327,10 @@ impl Service {
             if let Ok(n) = &result {
                 done += n;
             }
+            if !i.proved && i.wire.is_open() {
+                i.proved = true;
+                core.known.lock().insert(i.source);
+            }
             let quiet = match known {
                 true => now.duration_since(i.wire.heard()) > 2 * t.silence,
                 false => now.duration_since(i.wire.started()) > t.connect.min(GREETING_LIMIT),
@@ -319,8 +339,20 @@ impl Service {
                 Ok(_) if !quiet => true,
                 Ok(_) => false,
                 Err(e) => {
-                    if !matches!(e, Cut::Closed) {
-                        tracing::warn!(peer = %format_args!("{:032x}", i.wire.peer()), "a connection was rejected or lost: {e}");
+                    let peer = format_args!("{:032x}", i.wire.peer());
+                    match e {
+                        Cut::Closed => {}
+                        e if known => tracing::warn!(%peer, "a connection was lost: {e}"),
+                        e => {
+                            if let Some(before) = warnings[2].due(now) {
+                                let source = i.source;
+                                tracing::warn!(
+                                    %peer,
+                                    "a connection from {source} was rejected: {e}; {before} others were since the last such message; if \
+                                     {source} is no host of this world, {NEXT_STEP}"
+                                );
+                            }
+                        }
                     }
                     false
                 }
@@ -348,7 +380,8 @@ impl Service {
         self.fds.clear();
         self.fds.extend(self.core.mail.get(self.index).map(|m| readable(m.fd())));
         // While accepting is paused, waiting connections must not wake this thread.
-        let listeners = if self.no_room_until.is_none() { &self.listeners[..] } else { &[] };
+        let is_paused = self.acceptor.paused_until().is_some_and(|until| Instant::now() < until);
+        let listeners = if is_paused { &[] } else { &self.listeners[..] };
         self.fds.extend(listeners.iter().map(|l| readable(l.as_raw_fd())));
         self.fds.extend(self.links.values().filter_map(|l| l.wire.as_ref()).map(watch));
         self.fds.extend(self.incoming.iter().map(|i| watch(&i.wire)));
