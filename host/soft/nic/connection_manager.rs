@@ -49,12 +49,19 @@ struct Exchange {
     peer: String,
     limit: Duration,
     until: Instant,
+    /// Bytes of the message that arrives, and the number of them that are known to be needed.
+    arrived: Vec<u8>,
+    needed: usize,
 }
+
+/// Bytes before each message: [`MAGIC`] and its length.
+const HEAD: usize = 8;
 
 impl Exchange {
     fn new(stream: TcpStream, peer: String, limit: Duration) -> Result<Self, ConnectError> {
         let ready = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
-        let this = Self { stream, peer, limit, until: Instant::now() + limit };
+        let until = Instant::now() + limit;
+        let this = Self { stream, peer, limit, until, arrived: Vec::new(), needed: HEAD };
         ready.map_err(|e| this.protocol(e.to_string()))?;
         Ok(this)
     }
@@ -63,13 +70,18 @@ impl Exchange {
         ConnectError::Protocol { peer: self.peer.clone(), reason: reason.into() }
     }
 
-    /// Waits until the socket is ready, or fails when the time has expired.
-    fn wait(&self, to_write: bool) -> Result<(), ConnectError> {
+    /// Returns the time that is left, or fails when there is none.
+    fn left(&self) -> Result<Duration, ConnectError> {
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(ConnectError::TimedOut { peer: self.peer.clone(), waited: self.limit });
         }
-        idle::wait(&[(self.stream.as_raw_fd(), to_write)], left);
+        Ok(left)
+    }
+
+    /// Waits until the socket is ready, or fails when the time has expired.
+    fn wait(&self, to_write: bool) -> Result<(), ConnectError> {
+        idle::wait(&[(self.stream.as_raw_fd(), to_write)], self.left()?);
         Ok(())
     }
 
@@ -90,29 +102,40 @@ impl Exchange {
         Ok(())
     }
 
-    fn fill(&mut self, mut out: &mut [u8]) -> Result<(), ConnectError> {
-        while !out.is_empty() {
-            match self.stream.read(out) {
+    /// Reads what has arrived of a message, without waiting. Returns the message once all of it is there. No byte behind it is read.
+    fn poll<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ConnectError> {
+        loop {
+            if self.arrived.len() == HEAD && self.needed == HEAD {
+                let bytes = u32::from_le_bytes([self.arrived[4], self.arrived[5], self.arrived[6], self.arrived[7]]);
+                if self.arrived[..4] != MAGIC || bytes as usize > MOST_BYTES {
+                    return Err(self.protocol("the program at that address is no connection manager of software NICs"));
+                }
+                self.needed += bytes as usize;
+            }
+            if self.arrived.len() == self.needed {
+                let message = serde_json::from_slice(&self.arrived[HEAD..]);
+                (self.arrived, self.needed) = (Vec::new(), HEAD);
+                return message.map(Some).map_err(|e| self.protocol(format!("a message that cannot be read: {e}")));
+            }
+            let mut bytes = [0; 4096];
+            let wanted = (self.needed - self.arrived.len()).min(bytes.len());
+            match self.stream.read(&mut bytes[..wanted]) {
                 Ok(0) => return Err(self.protocol("the other end closed the connection before its reply")),
-                Ok(n) => out = &mut out[n..],
-                Err(e) if e.kind() == ErrorKind::WouldBlock => self.wait(false)?,
+                Ok(n) => self.arrived.extend_from_slice(&bytes[..n]),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return self.left().map(|_| None),
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
                 Err(e) => return Err(self.protocol(e.to_string())),
             }
         }
-        Ok(())
     }
 
     fn receive<T: DeserializeOwned>(&mut self) -> Result<T, ConnectError> {
-        let mut head = [0; 8];
-        self.fill(&mut head)?;
-        let bytes = u32::from_le_bytes([head[4], head[5], head[6], head[7]]) as usize;
-        if head[..4] != MAGIC || bytes > MOST_BYTES {
-            return Err(self.protocol("the program at that address is no connection manager of software NICs"));
+        loop {
+            if let Some(message) = self.poll()? {
+                return Ok(message);
+            }
+            self.wait(false)?;
         }
-        let mut body = vec![0; bytes];
-        self.fill(&mut body)?;
-        serde_json::from_slice(&body).map_err(|e| self.protocol(format!("a message that cannot be read: {e}")))
     }
 }
 
@@ -203,6 +226,51 @@ impl ConnectionManager for SoftConnectionManager {
     }
 }
 
+/// A connection request that arrives.
+#[derive(Debug)]
+pub struct Arriving {
+    exchange: Exchange,
+    request: Option<Request>,
+}
+
+impl Arriving {
+    /// Takes an accepted TCP connection, whose request has to arrive within a time limit.
+    ///
+    /// # Errors
+    /// [`ConnectError::Protocol`] if the system refuses to configure the connection.
+    pub fn new(stream: TcpStream, peer: String, limit: Duration) -> Result<Self, ConnectError> {
+        Ok(Self { exchange: Exchange::new(stream, peer, limit)?, request: None })
+    }
+
+    /// Reads what has arrived, without waiting. Returns true once the request is complete.
+    ///
+    /// # Errors
+    /// [`ConnectError::TimedOut`] or [`ConnectError::Protocol`] if no request arrives.
+    pub fn poll(&mut self) -> Result<bool, ConnectError> {
+        if self.request.is_some() {
+            return self.exchange.left().map(|_| true);
+        }
+        self.request = self.exchange.poll()?;
+        match &self.request {
+            Some(r) if r.private.len() > MOST_PRIVATE => {
+                Err(self.exchange.protocol(format!("{} bytes of private data", r.private.len())))
+            }
+            request => Ok(request.is_some()),
+        }
+    }
+
+    /// Returns true if the other end has sent nothing.
+    pub fn is_silent(&self) -> bool {
+        self.request.is_none() && self.exchange.arrived.is_empty()
+    }
+
+    /// Returns the request, if it is complete.
+    pub fn into_request(self) -> Option<Incoming> {
+        let Self { exchange, request } = self;
+        request.map(|request| Incoming { exchange, request })
+    }
+}
+
 /// A connection request that has arrived.
 #[derive(Debug)]
 pub struct Incoming {
@@ -211,19 +279,6 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Reads the request of an accepted TCP connection, within a time limit.
-    ///
-    /// # Errors
-    /// [`ConnectError::TimedOut`] or [`ConnectError::Protocol`] if no request arrives.
-    pub fn read(stream: TcpStream, peer: String, limit: Duration) -> Result<Self, ConnectError> {
-        let mut exchange = Exchange::new(stream, peer, limit)?;
-        let request: Request = exchange.receive()?;
-        if request.private.len() > MOST_PRIVATE {
-            return Err(exchange.protocol(format!("{} bytes of private data", request.private.len())));
-        }
-        Ok(Self { exchange, request })
-    }
-
     /// Returns the key of the requester's NIC: the acceptor's NIC must have it, too.
     pub fn key(&self) -> [u8; 32] {
         self.request.key

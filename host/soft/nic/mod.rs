@@ -68,7 +68,7 @@ mod wire;
 #[cfg(feature = "internals")]
 pub use self::core::NicStatistics;
 internal!(config::{Encryption, SoftNicConfig, Timeouts});
-internal!(connection_manager::{Incoming, SoftConnectionManager});
+internal!(connection_manager::{Arriving, Incoming, SoftConnectionManager});
 internal!(fault::{Action, Fault, FaultError, FaultPlan, Selector, Which});
 internal!(frame::{Answer, Command, Frame, MAX_DATA});
 internal!(pair::{Received, SoftQueuePair});

@@ -8,9 +8,10 @@ use super::ports::TargetPort;
 use super::transport::{End, Event, Place, Response, Transport, violation};
 use super::{NAP, Shared};
 use crate::idle::{Idle, Pace, Pause};
+use crate::listener::{Slot, Source};
 use crate::responsive::Responsive;
 use crate::wire::nvme::fabrics::{self, Connect, ConnectData, fctype};
-use crate::wire::nvme::tcp::fes;
+use crate::wire::nvme::tcp::{PduError, fes};
 use crate::wire::nvme::{SqEntry, Status, status};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,6 +21,9 @@ use std::time::{Duration, Instant};
 
 /// Time for the initialization and Connect of a new connection.
 pub(super) const INTRODUCTION: Duration = Duration::from_secs(10);
+/// Most commands before Connect is accepted, and bytes of the data of one.
+const MOST_COMMANDS_BEFORE: u32 = 8;
+const MOST_DATA_BEFORE: u32 = fabrics::CONNECT_DATA_BYTES as u32;
 /// Pauses while commands run: the device completes without a sign that ends a sleep.
 const PACE: Pace =
     Pace { spin: Duration::ZERO, yields: 500, naps: [Duration::from_micros(50), Duration::from_micros(500)] };
@@ -52,6 +56,8 @@ impl Reply {
 enum Role {
     /// Nothing yet: Connect comes first.
     New,
+    /// Connect was accepted. The response to this command follows once the queue is there.
+    Accepted(u16),
     Admin(AdminQueue),
     Io(Box<IoQueue>),
 }
@@ -62,6 +68,9 @@ pub(super) struct Connection {
     port: usize,
     transport: Box<dyn Transport>,
     role: Role,
+    source: Source,
+    /// The slot that the connection has among all, or among those in handshake.
+    slot: Option<Slot>,
     host: Option<Arc<RemoteHost>>,
     queue: u16,
     entries: u32,
@@ -70,35 +79,84 @@ pub(super) struct Connection {
     busy: BTreeMap<u16, SqEntry>,
     /// Writes whose data was requested.
     pending: BTreeMap<u16, Request>,
+    /// Commands that arrived before Connect was accepted.
+    commands_before: u32,
     started: Instant,
 }
 
 /// Serves a connection until it ends.
-pub(super) fn run(shared: &Arc<Shared>, transport: Box<dyn Transport>, port: usize, peer: SocketAddr) {
-    let mut c = Connection {
-        shared: shared.clone(),
-        port,
-        transport,
-        role: Role::New,
-        host: None,
-        queue: 0,
-        entries: 0,
-        head: 0,
-        busy: BTreeMap::new(),
-        pending: BTreeMap::new(),
-        started: Instant::now(),
-    };
-    let end = c.serve();
-    let Some(host) = c.host.clone() else { return c.part(peer, end) };
-    if matches!(end, Err(End::Violation(_))) {
+pub(super) fn run(mut c: Connection, peer: SocketAddr) {
+    let Err(End::Violation(error)) = c.serve() else { return };
+    c.shared.warn_of_rejected(peer, &error);
+    if let Some(host) = &c.host {
         // An error of the host ends its whole association.
         host.close();
     }
-    host.leave(shared, c.queue);
-    c.part(peer, end);
+    c.transport.terminate(&error);
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(host) = &self.host {
+            host.leave(&self.shared, self.queue);
+        }
+    }
 }
 
 impl Connection {
+    /// Creates a connection without a host, from this source.
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        port: usize,
+        transport: Box<dyn Transport>,
+        source: Source,
+        slot: Option<Slot>,
+    ) -> Self {
+        Self {
+            shared,
+            port,
+            transport,
+            role: Role::New,
+            source,
+            slot,
+            host: None,
+            queue: 0,
+            entries: 0,
+            head: 0,
+            busy: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            commands_before: 0,
+            started: Instant::now(),
+        }
+    }
+
+    /// Does what can be done before Connect is accepted, without waiting. Returns true once Connect is accepted.
+    pub(super) fn handshake(&mut self) -> Result<bool, End> {
+        self.check_time()?;
+        self.transport.receive()?;
+        while !self.is_accepted()
+            && let Some(event) = self.transport.next()?
+        {
+            self.process(event)?;
+        }
+        self.transport.send()?;
+        Ok(self.is_accepted())
+    }
+
+    fn is_accepted(&self) -> bool {
+        self.host.is_some()
+    }
+
+    /// Returns true if nothing has arrived.
+    pub(super) fn is_silent(&self) -> bool {
+        self.transport.is_silent()
+    }
+
+    /// Tells a host that violated the protocol before its Connect why its connection ends.
+    pub(super) fn terminate(&mut self, error: &PduError) {
+        self.transport.terminate(error);
+    }
+
     fn serve(&mut self) -> Result<(), End> {
         let _responsive = Responsive::enter();
         let mut idle = Idle::new(PACE);
@@ -112,9 +170,11 @@ impl Connection {
                 continue;
             }
             self.check_time()?;
+            self.open_queue()?;
             let mut busy = self.transport.receive()?;
             while let Some(event) = self.transport.next()? {
                 self.process(event)?;
+                self.open_queue()?;
             }
             busy |= self.complete()?;
             busy |= self.transport.send()?;
@@ -133,14 +193,6 @@ impl Connection {
 
     fn port(&self) -> &TargetPort {
         &self.shared.ports[self.port]
-    }
-
-    /// Tells the host why its connection ends.
-    fn part(&mut self, peer: SocketAddr, end: Result<(), End>) {
-        if let Err(End::Violation(error)) = end {
-            tracing::warn!(%peer, queue = self.queue, %error, "the host violated the protocol");
-            self.transport.terminate(&error);
-        }
     }
 
     fn check_time(&self) -> Result<(), End> {
@@ -182,6 +234,14 @@ impl Connection {
                 );
             }
             self.head = (self.head + 1) % self.entries;
+        } else if self.commands_before == MOST_COMMANDS_BEFORE {
+            return violation(
+                fes::SEQUENCE,
+                0,
+                format!("{MOST_COMMANDS_BEFORE} commands, and no Connect was accepted"),
+            );
+        } else {
+            self.commands_before += 1;
         }
         if self.busy.insert(e.cid(), *e).is_some() {
             return violation(fes::SEQUENCE, 10, format!("command identifier {} is in use", e.cid()));
@@ -198,6 +258,9 @@ impl Connection {
             true => fabrics::fctype_of(e) & 3 == 1,
             false => e.opcode() & 3 == 1,
         };
+        if matches!(self.role, Role::New) && length > MOST_DATA_BEFORE {
+            return self.reply(reply(status::SGL_LENGTH_INVALID.dnr()));
+        }
         match place {
             Place::Capsule(offset) => {
                 if offset != 0 || length as usize != data.len() || !to_controller {
@@ -242,6 +305,8 @@ impl Connection {
         }
         match &mut self.role {
             Role::New => self.connect(&request),
+            // The queue is opened before the next command is taken.
+            Role::Accepted(_) => Ok(()),
             Role::Admin(admin) => {
                 let reached = self.transport.reached()?;
                 match admin.execute(&request, reached) {
@@ -295,32 +360,51 @@ impl Connection {
         if connect.queue != 0 && self.shared.config.faults.close_io_connect {
             return Err(End::Closed);
         }
+        let known = self.shared.known.lock().has(self.source);
+        let Some(slot) = self.shared.connected.take(self.source, known) else {
+            let (taken, limits) = (self.shared.connected.taken(), self.shared.connected.limits());
+            let (all, of_one) = (limits.all, limits.of_one_source);
+            tracing::debug!(source = %self.source, taken, "no slot for a connection: {all} in all, {of_one} of one address");
+            return self.reply(Reply::new(e.cid(), fabrics::status::CONTROLLER_BUSY, 0));
+        };
         let data = ConnectData::read(&request.data);
         let host = match RemoteHost::connect(&self.shared, self.port, format, &connect, &data) {
             Ok(host) => host,
             Err((status, result)) => return self.reply(Reply::new(e.cid(), status, result.into())),
         };
+        self.shared.known.lock().insert(self.source);
+        self.slot = Some(slot);
         (self.queue, self.entries, self.head) = (connect.queue, connect.entries, 1 % connect.entries);
-        self.host = Some(host.clone());
-        self.role = match connect.queue {
+        self.host = Some(host);
+        self.role = Role::Accepted(e.cid());
+        Ok(())
+    }
+
+    /// Opens the queue of a host whose Connect was accepted, and sends the response to Connect.
+    fn open_queue(&mut self) -> Result<(), End> {
+        let (Role::Accepted(cid), Some(host)) = (&self.role, self.host.clone()) else { return Ok(()) };
+        let cid = *cid;
+        self.role = match self.queue {
             0 => Role::Admin(AdminQueue::new(self.shared.clone(), host.clone())),
-            _ => match IoQueue::new(&self.shared, connect.entries) {
+            _ => match IoQueue::new(&self.shared, self.entries) {
                 Ok(io) => Role::Io(Box::new(io)),
                 Err(error) => {
                     tracing::warn!(%error, "no queue pair of the device for a host");
-                    return self.reply(Reply::new(e.cid(), fabrics::status::CONTROLLER_BUSY, 0));
+                    host.leave(&self.shared, self.queue);
+                    (self.host, self.role) = (None, Role::New);
+                    return self.reply(Reply::new(cid, fabrics::status::CONTROLLER_BUSY, 0));
                 }
             },
         };
         let demands = self.shared.config.faults.demand_authentication;
         let demanded = if demands { fabrics::TRANSACTION_REQUIRED.into() } else { 0 };
-        self.reply(Reply::new(e.cid(), status::SUCCESS, u64::from(host.controller) | demanded))
+        self.reply(Reply::new(cid, status::SUCCESS, u64::from(host.controller) | demanded))
     }
 
     /// Sends the responses of I/O commands that the device has completed, and events.
     fn complete(&mut self) -> Result<bool, End> {
         let replies = match &mut self.role {
-            Role::New => return Ok(false),
+            Role::New | Role::Accepted(_) => return Ok(false),
             Role::Admin(admin) => admin.event().into_iter().collect(),
             Role::Io(io) => io.poll().map_err(|error| {
                 tracing::warn!(%error, "the device failed");

@@ -16,17 +16,20 @@
 //!
 //! # Threads and memory
 //!
-//! One thread accepts connections at all ports, and each connection has one. An I/O connection has a queue pair of the device, with
-//! buffers for all commands of its queue. All threads end when the target is dropped.
+//! One thread accepts connections at all ports and reads from them until their Connect is accepted, within limits (`handshakes.rs`).
+//! From then on each connection has a thread. Over RDMA it has one once its connection request has arrived. An I/O connection has a queue
+//! pair of the device, with buffers for all commands of its queue. All threads end when the target is dropped.
 //!
 //! # Access
 //!
 //! There is neither authentication nor encryption: whoever reaches the address can read and write the device. The
 //! default address is that of the loopback interface.
 
+mod accept;
 mod admin;
 mod config;
 mod connection;
+mod handshakes;
 mod host;
 mod identify;
 #[cfg(feature = "shmem")]
@@ -47,6 +50,7 @@ pub use initiator::check;
 #[cfg(feature = "shmem")]
 internal!(initiator::connect);
 
+use crate::listener::{KnownSources, NEXT_STEP, Seldom, Slots};
 use crate::nvme::{Controller, Namespace, NvmeError, Ready};
 #[cfg(feature = "internals")]
 use crate::wire::nvme::ana::AccessState;
@@ -56,12 +60,11 @@ use ports::TargetPort;
 use std::collections::BTreeMap;
 #[cfg(feature = "shmem")]
 use std::net::IpAddr;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
-use transport::Transport;
+use std::time::{Duration, Instant};
 
 /// Longest sleep of a thread of the target, after which it checks whether the target ends.
 const NAP: Duration = Duration::from_millis(20);
@@ -109,6 +112,11 @@ pub(super) struct Shared {
     keep_alives: AtomicU64,
     stop: AtomicBool,
     connections: Mutex<Vec<JoinHandle<()>>>,
+    /// Sources of hosts whose Connect was accepted.
+    known: Mutex<KnownSources>,
+    /// Slots of connections whose Connect was accepted.
+    connected: Slots,
+    rejected: Mutex<Seldom>,
     #[cfg(feature = "shmem")]
     nics: Mutex<HostNics>,
 }
@@ -116,6 +124,18 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn stops(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Warns of a connection that was rejected, or ended by an error of the host, at most every ten seconds.
+    fn warn_of_rejected(&self, peer: SocketAddr, why: &dyn std::fmt::Display) {
+        if let Some(before) = self.rejected.lock().due(Instant::now()) {
+            let connected = self.connected.taken();
+            tracing::warn!(
+                %peer,
+                "a connection was closed: {why}; {before} others were since the last such message, and {connected} are connected; if {peer} is \
+                 no host of this target, {NEXT_STEP}"
+            );
+        }
     }
 }
 
@@ -166,13 +186,16 @@ impl Target {
             keep_alives: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             connections: Mutex::default(),
+            known: Mutex::default(),
+            connected: handshakes::connected(),
+            rejected: Mutex::default(),
             #[cfg(feature = "shmem")]
             nics: Mutex::default(),
             config,
         });
         let work = shared.clone();
         let thread =
-            std::thread::Builder::new().name("soft-target".into()).spawn(move || ports::accept(&work, listeners));
+            std::thread::Builder::new().name("soft-target".into()).spawn(move || accept::accept(&work, listeners));
         let thread = thread.map_err(|source| TargetError::Listen { address: shared.ports[0].address, source })?;
         Ok(Self { shared, thread: Some(thread) })
     }
@@ -271,21 +294,5 @@ impl Drop for Target {
             // Each thread looks at the flag every few milliseconds. A panic was reported by its thread.
             let _ = t.join();
         }
-    }
-}
-
-/// Starts the transport of an accepted connection.
-#[cfg_attr(not(feature = "shmem"), allow(unused_variables))]
-fn start_transport(shared: &Shared, stream: TcpStream, peer: SocketAddr) -> Option<Box<dyn Transport>> {
-    match shared.config.transport {
-        TargetTransport::Tcp => Some(Box::new(tcp::Tcp::new(stream, &shared.config)?)),
-        #[cfg(feature = "shmem")]
-        TargetTransport::Soft => match rdma::SoftRdma::accept(shared, stream, peer) {
-            Ok(transport) => Some(Box::new(transport)),
-            Err(reason) => {
-                tracing::warn!(%peer, reason, "no connection");
-                None
-            }
-        },
     }
 }

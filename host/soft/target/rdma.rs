@@ -2,7 +2,6 @@
 //! move the data with the keys in the host's capsules (NVMe RDMA Transport 1.0).
 
 use super::Shared;
-use super::connection::INTRODUCTION;
 use super::transport::{End, Event, Place, Response, Transport};
 use crate::memory::{Place as Memory, Space};
 use crate::rdma::{
@@ -17,7 +16,7 @@ use crate::wire::nvme::SqEntry;
 use crate::wire::nvme::rdma::{self, COMMAND_BYTES, Data, RESPONSE_BYTES, Request, reject};
 use crate::wire::nvme::tcp::PduError;
 use std::collections::VecDeque;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,11 +58,8 @@ pub(super) struct SoftRdma {
 }
 
 impl SoftRdma {
-    /// Reads the connection request of a host, and accepts or rejects it. Returns the reason if there is no
-    /// connection.
-    pub(super) fn accept(shared: &Shared, stream: TcpStream, peer: SocketAddr) -> Result<Self, String> {
-        let reached = stream.local_addr().map_err(|e| e.to_string())?.ip();
-        let incoming = Incoming::read(stream, peer.to_string(), INTRODUCTION).map_err(|e| e.to_string())?;
+    /// Accepts or rejects the connection request of a host, which has reached this address. Returns the reason if there is no connection.
+    pub(super) fn accept(shared: &Shared, incoming: Incoming, reached: IpAddr) -> Result<Self, String> {
         let request = match Request::read(incoming.private()).and_then(|r| shared.check_request(&r).map(|()| r)) {
             Ok(request) => request,
             Err(status) => {
@@ -275,6 +271,11 @@ impl Transport for SoftRdma {
 
     fn wait(&self, time: Duration) {
         std::thread::sleep(time.min(NAP));
+    }
+
+    fn is_silent(&self) -> bool {
+        // There is no such connection before its request has arrived.
+        false
     }
 
     fn reached(&self) -> Result<IpAddr, End> {

@@ -17,6 +17,11 @@ use std::time::Duration;
 /// Largest data of one H2CData in bytes (MAXH2CDATA), and of one C2HData.
 const MOST_DATA: u32 = 64 << 10;
 
+/// Bytes of responses that wait for space in the socket above which no more is read.
+const MOST_BACKLOG: usize = 4 << 20;
+/// Sleep while that is so: bytes that arrive do not end it.
+const BACKLOG_NAP: Duration = Duration::from_millis(1);
+
 /// A write whose data arrives.
 struct Pending {
     length: u32,
@@ -31,6 +36,8 @@ pub(super) struct Tcp {
     writer: Writer,
     out: Vec<u8>,
     initialized: bool,
+    /// True until the first byte arrives.
+    silent: bool,
     /// False to refuse digests.
     digests: bool,
     /// Writes whose data was requested, by command identifier.
@@ -47,6 +54,7 @@ impl Tcp {
             writer: Writer::default(),
             out: Vec::new(),
             initialized: false,
+            silent: true,
             digests: config.digests,
             pending: BTreeMap::new(),
         })
@@ -82,10 +90,14 @@ impl Tcp {
 
 impl Transport for Tcp {
     fn receive(&mut self) -> Result<bool, End> {
+        if self.out.len() > MOST_BACKLOG {
+            return Ok(false);
+        }
         match self.stream.read(self.reader.space()) {
             Ok(0) => Err(End::Closed),
             Ok(n) => {
                 self.reader.filled(n);
+                self.silent = false;
                 Ok(true)
             }
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Ok(false),
@@ -193,7 +205,14 @@ impl Transport for Tcp {
     }
 
     fn wait(&self, time: Duration) {
+        if self.out.len() > MOST_BACKLOG {
+            return std::thread::sleep(time.min(BACKLOG_NAP));
+        }
         idle::wait(&[(self.stream.as_raw_fd(), !self.out.is_empty())], time);
+    }
+
+    fn is_silent(&self) -> bool {
+        self.silent
     }
 
     fn reached(&self) -> Result<IpAddr, End> {

@@ -86,6 +86,9 @@ pub(super) trait Transport: Send {
     /// Waits until something arrives, at most for this time. A transport that cannot wait sleeps for a shorter time.
     fn wait(&self, time: Duration);
 
+    /// Returns true if nothing has arrived.
+    fn is_silent(&self) -> bool;
+
     /// Returns the address that the host connected to.
     fn reached(&self) -> Result<IpAddr, End>;
 

@@ -13,6 +13,8 @@ macro_rules! each_transport {
     };
 }
 
+#[cfg(feature = "shmem")]
+mod crowd;
 mod faults;
 mod hostile;
 mod io;
