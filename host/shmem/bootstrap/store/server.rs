@@ -4,6 +4,9 @@ use super::session::{Id, Outcome, Worlds};
 use super::wire::{Inbox, MAX_BYTES, MAX_JOIN, Message, sealed, terms};
 use crate::engine::abi::MAX_PES;
 use crate::handshake::{self, Fault, Greeting, HandshakeError, Responder, Seals};
+use crate::listener::{
+    Accepted, Acceptor, Admission, KnownSources, Limits, NEXT_STEP, Seldom, Source, Stranger, warn_of_crowd,
+};
 use crate::shmem::bootstrap::{BootstrapError, Secret};
 use crate::this_host::descriptor_limit;
 use socket2::{SockRef, TcpKeepalive};
@@ -18,15 +21,23 @@ use std::time::{Duration, Instant};
 
 /// The time that a connection gets to join a world.
 const STRANGER: Duration = Duration::from_secs(10);
-/// Returns the largest number of connections whose rank is not known yet. Beyond it, the store closes the oldest one.
-/// Half of the descriptors are left to ranks and to the rest of the process.
-fn max_strangers(descriptors: usize) -> usize {
-    (2 * MAX_PES).min(descriptors / 2).max(1)
+/// Most connections whose rank is not known yet, at most one in so many descriptors of the process: the others are left to ranks and to
+/// the rest of the process.
+const MOST_STRANGERS: usize = 2 * MAX_PES;
+const STRANGER_SHARE: usize = 2;
+/// Returns the limits for connections whose rank is not known yet. A whole world may come from one address.
+fn limits(descriptors: usize) -> Limits {
+    let limits = Limits::new(MOST_STRANGERS, STRANGER_SHARE, descriptors);
+    Limits { of_one_source: limits.all - limits.reserved, ..limits }
 }
-/// Pause before the next `accept` after the system had no resources for a connection.
-const NO_ROOM: Duration = Duration::from_millis(100);
-/// Bytes of each read.
+
+/// Name of the listener in warnings.
+const LISTENER: &str = "store of the ranks";
+/// Bytes of each read, and of each read before a rank has joined.
 const CHUNK: usize = 64 << 10;
+const STRANGER_CHUNK: usize = 4 << 10;
+/// Most connections that are accepted in one round.
+const ACCEPTED: usize = 64;
 /// The largest number of rejected connections that messages name.
 const NAMED: usize = 4;
 
@@ -77,7 +88,10 @@ impl Server {
         let store = Store {
             secret,
             listener: Some(listener),
-            no_room_until: None,
+            acceptor: Acceptor::new(LISTENER),
+            limits: limits(descriptor_limit()),
+            known: KnownSources::default(),
+            warnings: Default::default(),
             woken,
             closing,
             sent: Vec::new(),
@@ -123,7 +137,12 @@ struct Store {
     secret: Secret,
     /// `None` once the store accepts no more connections.
     listener: Option<TcpListener>,
-    no_room_until: Option<Instant>,
+    acceptor: Acceptor,
+    limits: Limits,
+    /// Sources from which ranks have joined.
+    known: KnownSources,
+    /// Limits of the warnings of too many strangers, and of rejected ones.
+    warnings: [Seldom; 2],
     woken: UnixStream,
     closing: Receiver<Sender<()>>,
     /// Callers that wait until everything is sent.
@@ -138,6 +157,10 @@ struct Connection {
     stream: TcpStream,
     peer: SocketAddr,
     since: Instant,
+    /// True if a rank had joined from the same source when it connected.
+    known: bool,
+    /// True until the first byte arrives.
+    silent: bool,
     stage: Stage,
     inbox: Inbox,
     /// Bytes that are being sent. `gone` of them are already sent.
@@ -181,7 +204,8 @@ impl Store {
         let now = Instant::now();
         let entry = |fd, events| libc::pollfd { fd, events, revents: 0 };
         let mut polled = vec![entry(self.woken.as_raw_fd(), libc::POLLIN)];
-        let listener = self.listener.as_ref().filter(|_| self.no_room_until.is_none());
+        let pause = self.acceptor.paused_until().filter(|until| now < *until);
+        let listener = self.listener.as_ref().filter(|_| pause.is_none());
         // `poll` ignores a negative descriptor.
         polled.push(entry(listener.map_or(-1, AsRawFd::as_raw_fd), libc::POLLIN));
         for c in self.connections.values() {
@@ -189,7 +213,7 @@ impl Store {
             polled.push(entry(c.stream.as_raw_fd(), libc::POLLIN | out));
         }
         let strangers = self.connections.values().filter(|c| c.is_stranger()).map(|c| c.since + STRANGER);
-        let until = strangers.chain(self.no_room_until).min();
+        let until = strangers.chain(pause).min();
         let ms = until.map_or(-1, |u| u.saturating_duration_since(now).as_millis() as i32 + 1);
         // SAFETY: the array lives during the call, which writes only within its length.
         let n = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, ms) };
@@ -218,30 +242,30 @@ impl Store {
     }
 
     fn accept(&mut self) {
-        if self.no_room_until.is_some_and(|u| u <= Instant::now()) {
-            self.no_room_until = None;
-        }
-        while let (Some(listener), None) = (&self.listener, self.no_room_until) {
-            let (stream, peer) = match listener.accept() {
-                Ok(accepted) => accepted,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
-                Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => continue,
-                Err(e) => {
-                    tracing::warn!(error = %e, "the store cannot accept a connection");
-                    self.no_room_until = Some(Instant::now() + NO_ROOM);
-                    return;
-                }
+        for _ in 0..ACCEPTED {
+            let Some(listener) = &self.listener else { return };
+            let now = Instant::now();
+            let (stream, peer, is_last) = match self.acceptor.next(now, || listener.accept()) {
+                Accepted::Connection((stream, peer)) => (stream, peer, false),
+                Accepted::Last((stream, peer)) => (stream, peer, true),
+                Accepted::Nothing => return,
             };
             if stream.set_nonblocking(true).and_then(|()| keep_alive(&stream)).is_err() {
                 continue;
             }
-            let strangers = || self.connections.iter().filter(|(_, c)| c.is_stranger());
-            if strangers().count() >= max_strangers(descriptor_limit())
-                && let Some(oldest) = strangers().next().map(|(id, _)| *id)
-            {
-                self.connections.remove(&oldest);
+            let source = Source::of(peer.ip());
+            let known = self.known.has(source);
+            let (ids, all): (Vec<Id>, Vec<Stranger>) =
+                self.connections.iter().filter_map(|(id, c)| Some((*id, c.as_stranger()?))).unzip();
+            match self.limits.admit(&all, source, known, is_last) {
+                Admission::Keep => {}
+                Admission::Refuse => continue,
+                Admission::Replace(goes) => {
+                    warn_of_crowd(&mut self.warnings[0], LISTENER, all.len(), self.limits, now);
+                    self.connections.remove(&ids[goes]);
+                }
             }
-            self.connections.insert(self.next, Connection::new(stream, peer, &self.secret));
+            self.connections.insert(self.next, Connection::new(stream, peer, known, &self.secret));
             self.next += 1;
         }
     }
@@ -253,10 +277,13 @@ impl Store {
 
     fn read(&mut self, id: Id) {
         let Some(c) = self.connections.get_mut(&id) else { return };
-        let mut buffer = vec![0; CHUNK];
+        let mut buffer = vec![0; if c.is_stranger() { STRANGER_CHUNK } else { CHUNK }];
         let next = match c.stream.read(&mut buffer) {
             Ok(0) => Next::End(CLOSED.to_owned()),
+            // A connection that is ending is not understood any more.
+            Ok(_) if c.ending => Next::Stay,
             Ok(n) => {
+                c.silent = false;
                 c.inbox.extend(&buffer[..n]);
                 self.understand(id)
             }
@@ -295,7 +322,9 @@ impl Store {
                 Ok(None) => return Next::Stay,
                 Err(broken) => return Next::End(format!("it sent {}", broken.0)),
             };
-            *joined = true;
+            if !std::mem::replace(joined, true) {
+                self.known.insert_address(c.peer.ip());
+            }
             let note = note(&self.turned_away);
             match self.worlds.message(id, message, &note) {
                 Ok(out) => self.say(out),
@@ -331,7 +360,14 @@ impl Store {
 
     fn turn_away(&mut self, id: Id, why: &str) {
         let Some(c) = self.connections.get(&id) else { return };
-        tracing::warn!(peer = %c.peer, why, "the store rejected a connection");
+        if let Some(before) = self.warnings[1].due(Instant::now()) {
+            let ip = c.peer.ip();
+            tracing::warn!(
+                peer = %c.peer,
+                "the store rejected a connection: {why}; {before} others were since the last such message; if {ip} is no host of this job, \
+                 {NEXT_STEP}"
+            );
+        }
         let text = format!("{} ({why})", c.peer.ip());
         if self.turned_away.len() <= NAMED && !self.turned_away.contains(&text) {
             self.turned_away.push(text);
@@ -376,11 +412,13 @@ fn note(turned_away: &[String]) -> String {
 }
 
 impl Connection {
-    fn new(stream: TcpStream, peer: SocketAddr, secret: &Secret) -> Self {
+    fn new(stream: TcpStream, peer: SocketAddr, known: bool, secret: &Secret) -> Self {
         Self {
             stream,
             peer,
             since: Instant::now(),
+            known,
+            silent: true,
             stage: Stage::Greeting(Box::new(Responder::new(terms(secret), 0))),
             inbox: Inbox::default(),
             outgoing: Vec::new(),
@@ -393,6 +431,12 @@ impl Connection {
 
     fn is_stranger(&self) -> bool {
         !matches!(self.stage, Stage::Member { joined: true, .. })
+    }
+
+    fn as_stranger(&self) -> Option<Stranger> {
+        let Self { peer, known, since, silent, .. } = self;
+        let stranger = Stranger { source: Source::of(peer.ip()), known: *known, since: *since, silent: *silent };
+        self.is_stranger().then_some(stranger)
     }
 
     fn has_output(&self) -> bool {
