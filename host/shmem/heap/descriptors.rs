@@ -4,6 +4,11 @@
 //! token to all ranks through the bootstrap. A caller must show the token and belong to the same user; it then gets the
 //! descriptor.
 
+use crate::engine::abi::MAX_PES;
+use crate::idle;
+use crate::listener::{Accepted, Acceptor, Admission, Limits, Seldom, Source, Stranger, peer_user, warn_of_crowd};
+use crate::this_host::descriptor_limit;
+use socket2::{Domain, SockAddr, Socket, Type};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
@@ -14,6 +19,17 @@ use std::time::{Duration, Instant};
 const RANDOM_BYTES: usize = 16;
 /// A caller that sends nothing for this long is not a rank of the world.
 const SILENCE: Duration = Duration::from_secs(10);
+/// Bytes of what a caller says: the token, and its rank.
+const HELLO_BYTES: usize = 2 * RANDOM_BYTES + size_of::<u64>();
+/// Most callers that have not shown their token, at most one in so many descriptors of the process.
+const MOST_CALLERS: usize = 2 * MAX_PES;
+const CALLER_SHARE: usize = 4;
+/// Most callers that are accepted at a time.
+const ACCEPTED: usize = 64;
+/// The longest wait for room in the backlog of another rank, before this rank serves its own callers.
+const ATTEMPT: Duration = Duration::from_millis(20);
+/// Name of the listener in warnings.
+const LISTENER: &str = "heap descriptors";
 /// The longest wait for callers between two looks at the clock.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -43,22 +59,23 @@ pub(in super::super) fn secret() -> io::Result<String> {
     crate::random::hex::<RANDOM_BYTES>()
 }
 
-fn address(name: &str) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("warpbell-{name}"))
+/// Returns the abstract name of a listener's socket.
+fn name_of(name: &str) -> String {
+    format!("warpbell-{name}")
 }
 
 impl DescriptorListener {
     pub(in super::super) fn open() -> io::Result<Self> {
         let (name, token) = (secret()?, secret()?);
-        let listener = UnixListener::bind_addr(&address(&name)?)?;
+        let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name_of(&name))?)?;
         listener.set_nonblocking(true)?;
         Ok(Self { listener, name, token })
     }
 
     /// Sends `mine` to every rank in `callers` and receives the descriptors of `givers`, in their order.
     ///
-    /// All ranks call it at the same time. No cycle of waits is possible, since a connection is established before it
-    /// is accepted.
+    /// All ranks call it at the same time. No cycle of waits is possible: a connection is established before it is accepted, and a rank
+    /// accepts others while it waits for room in a backlog.
     pub(in super::super) fn exchange(
         &self,
         me: usize,
@@ -68,96 +85,176 @@ impl DescriptorListener {
         within: Duration,
     ) -> Result<Vec<OwnedFd>, String> {
         let until = Instant::now() + within;
-        let asked = givers.iter().map(|peer| ask(me, peer).map(|stream| (peer.rank, stream)));
-        let asked = asked.collect::<Result<Vec<_>, _>>()?;
-        if let Some(mine) = mine {
-            self.serve(mine, callers, until)?;
+        let mut giving = mine.map(|mine| Giving::new(self, mine, callers));
+        let mut asked = Vec::new();
+        for peer in givers {
+            let stream = loop {
+                if let Some(stream) = ask(me, peer)? {
+                    break stream;
+                }
+                // Programs of other users can fill the backlog of a rank, which empties it while it asks others.
+                giving.as_mut().map_or(Ok(()), Giving::advance)?;
+                if Instant::now() >= until {
+                    let rank = peer.rank;
+                    return Err(format!(
+                        "rank {rank} accepted no connection in time: too many wait at its Unix socket"
+                    ));
+                }
+            };
+            asked.push((peer.rank, stream));
+        }
+        if let Some(mut giving) = giving {
+            giving.finish(until)?;
         }
         let take = |(rank, stream): (usize, UnixStream)| {
             receive(&stream, until).map_err(|e| format!("received no heap from rank {rank}: {e}"))
         };
         asked.into_iter().map(take).collect()
     }
+}
 
-    fn serve(&self, fd: BorrowedFd<'_>, callers: &[usize], until: Instant) -> Result<(), String> {
-        let mut left = callers.to_vec();
-        while !left.is_empty() {
+/// A caller that has not shown its token.
+struct Caller {
+    stream: UnixStream,
+    since: Instant,
+    hello: Vec<u8>,
+}
+
+/// The descriptor that a rank gives away, and its callers.
+struct Giving<'a> {
+    from: &'a DescriptorListener,
+    fd: BorrowedFd<'a>,
+    /// Ranks that have not called.
+    left: Vec<usize>,
+    acceptor: Acceptor,
+    limits: Limits,
+    crowd: Seldom,
+    callers: Vec<Caller>,
+}
+
+impl<'a> Giving<'a> {
+    fn new(from: &'a DescriptorListener, fd: BorrowedFd<'a>, left: &[usize]) -> Self {
+        let limits = Limits::new(MOST_CALLERS, CALLER_SHARE, descriptor_limit());
+        let (acceptor, crowd, callers) = (Acceptor::new(LISTENER), Seldom::default(), Vec::new());
+        Self { from, fd, left: left.to_vec(), acceptor, limits, crowd, callers }
+    }
+
+    /// Serves callers until each rank has called.
+    fn finish(&mut self, until: Instant) -> Result<(), String> {
+        loop {
+            self.advance()?;
+            if self.left.is_empty() {
+                return Ok(());
+            }
             let remaining = until.saturating_duration_since(Instant::now());
             if remaining.is_zero() {
-                let names: Vec<String> = left.iter().map(usize::to_string).collect();
+                let names: Vec<String> = self.left.iter().map(usize::to_string).collect();
                 return Err(format!("rank {} did not ask for this rank's heap in time", names.join(", ")));
             }
-            match self.listener.accept() {
-                Ok((stream, _)) => match self.admit(&stream, &left, remaining) {
-                    Ok(rank) => {
-                        send(&stream, fd).map_err(|e| format!("cannot send the heap to rank {rank}: {e}"))?;
-                        left.retain(|r| *r != rank);
-                    }
-                    Err(reason) => tracing::debug!(reason, "rejected a request for the heap"),
-                },
-                Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                    wait_readable(self.listener.as_raw_fd(), remaining.min(LOOK));
+            let is_paused = self.acceptor.paused_until().is_some_and(|until| Instant::now() < until);
+            let listener = (!is_paused).then_some((self.from.listener.as_raw_fd(), false));
+            let all: Vec<_> =
+                listener.into_iter().chain(self.callers.iter().map(|c| (c.stream.as_raw_fd(), false))).collect();
+            idle::wait(&all, remaining.min(LOOK));
+        }
+    }
+
+    /// Accepts callers, and gives the descriptor to those that have shown the token. Does not wait.
+    fn advance(&mut self) -> Result<(), String> {
+        for _ in 0..ACCEPTED {
+            let now = Instant::now();
+            match self.acceptor.next(now, || self.from.listener.accept()) {
+                Accepted::Connection((stream, _)) => self.add(stream, now, false),
+                Accepted::Last((stream, _)) => self.add(stream, now, true),
+                Accepted::Nothing => break,
+            }
+        }
+        for mut caller in std::mem::take(&mut self.callers) {
+            match self.heard(&mut caller) {
+                Ok(None) => self.callers.push(caller),
+                Ok(Some(rank)) => {
+                    send(&caller.stream, self.fd).map_err(|e| format!("cannot send the heap to rank {rank}: {e}"))?;
+                    self.left.retain(|r| *r != rank);
                 }
-                Err(e) => return Err(format!("other ranks cannot connect to this one: {e}")),
+                Err(reason) => tracing::debug!(reason, "rejected a request for the heap"),
             }
         }
         Ok(())
     }
 
-    /// Returns the rank of the caller, if it is one of `left` and shows the token.
-    fn admit(&self, stream: &UnixStream, left: &[usize], remaining: Duration) -> Result<usize, String> {
-        let uid = peer_uid(stream).map_err(|e| e.to_string())?;
+    fn add(&mut self, stream: UnixStream, now: Instant, is_last: bool) {
         // SAFETY: has no preconditions.
         let own = unsafe { libc::geteuid() };
-        if uid != own {
-            return Err(format!("user {uid} is not user {own}"));
+        if !peer_user(&stream).is_ok_and(|user| user == own) || stream.set_nonblocking(true).is_err() {
+            return tracing::debug!("rejected a request for the heap: it is of another user");
         }
-        stream.set_nonblocking(false).map_err(|e| e.to_string())?;
-        stream.set_read_timeout(Some(remaining.min(SILENCE))).map_err(|e| e.to_string())?;
-        let mut hello = [0u8; 2 * RANDOM_BYTES + size_of::<u64>()];
-        (&*stream).read_exact(&mut hello).map_err(|e| e.to_string())?;
-        let (token, rank) = hello.split_at(2 * RANDOM_BYTES);
+        let of =
+            |c: &Caller| Stranger { source: Source::ThisHost, known: true, since: c.since, silent: c.hello.is_empty() };
+        let all: Vec<Stranger> = self.callers.iter().map(of).collect();
+        match self.limits.admit(&all, Source::ThisHost, true, is_last) {
+            Admission::Keep => {}
+            Admission::Refuse => return,
+            Admission::Replace(goes) => {
+                warn_of_crowd(&mut self.crowd, LISTENER, all.len(), self.limits, now);
+                self.callers.swap_remove(goes);
+            }
+        }
+        self.callers.push(Caller { stream, since: now, hello: Vec::new() });
+    }
+
+    /// Reads what a caller says. Returns its rank, if it is one of those that are left and has shown the token.
+    fn heard(&self, caller: &mut Caller) -> Result<Option<usize>, String> {
+        let mut bytes = [0; HELLO_BYTES];
+        while caller.hello.len() < HELLO_BYTES {
+            match caller.stream.read(&mut bytes[caller.hello.len()..]) {
+                Ok(0) => return Err("it closed the connection".to_owned()),
+                Ok(n) => {
+                    let at = caller.hello.len();
+                    caller.hello.extend_from_slice(&bytes[at..at + n]);
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock && caller.since.elapsed() < SILENCE => return Ok(None),
+                Err(e) => return Err(e.to_string()),
+            }
+        }
+        let (token, rank) = caller.hello.split_at(2 * RANDOM_BYTES);
         // Compares every byte, so that the time taken reveals nothing.
-        let wrong = token.iter().zip(self.token.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
+        let wrong = token.iter().zip(self.from.token.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
         if wrong != 0 {
             return Err("it sent a wrong token".to_owned());
         }
         let rank = rank.try_into().map(u64::from_le_bytes).map_err(|_| "it sent no rank")?;
-        left.iter().copied().find(|r| *r as u64 == rank).ok_or_else(|| format!("rank {rank} is not expected"))
+        let rank = self
+            .left
+            .iter()
+            .copied()
+            .find(|r| *r as u64 == rank)
+            .ok_or_else(|| format!("rank {rank} is not expected"))?;
+        Ok(Some(rank))
     }
 }
 
-fn ask(me: usize, peer: &Peer) -> Result<UnixStream, String> {
+/// Connects to another rank and shows its token. Returns `None` if its backlog has been full for [`ATTEMPT`].
+fn ask(me: usize, peer: &Peer) -> Result<Option<UnixStream>, String> {
     let connect = || -> io::Result<UnixStream> {
-        let mut stream = UnixStream::connect_addr(&address(&peer.name)?)?;
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        // The limit of the time that `connect` waits, too.
+        socket.set_write_timeout(Some(ATTEMPT))?;
+        socket.connect(&SockAddr::unix(format!("\0{}", name_of(&peer.name)))?)?;
+        let mut stream = UnixStream::from(OwnedFd::from(socket));
         stream.write_all(peer.token.as_bytes())?;
         stream.write_all(&(me as u64).to_le_bytes())?;
         Ok(stream)
     };
-    connect().map_err(|e| {
-        format!(
-            "rank {} does not answer at its Unix socket: {e}; ranks of one host share a network namespace (containers: \
-             --network host, or one container for all)",
+    match connect() {
+        Ok(stream) => Ok(Some(stream)),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        Err(e) => Err(format!(
+            "rank {} does not answer at its Unix socket: {e}; ranks of one host share a network namespace (containers: --network host, or \
+             one container for all)",
             peer.rank
-        )
-    })
-}
-
-fn peer_uid(stream: &UnixStream) -> io::Result<libc::uid_t> {
-    let mut who = libc::ucred { pid: 0, uid: libc::uid_t::MAX, gid: libc::gid_t::MAX };
-    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: writes one `ucred`.
-    let answer = unsafe {
-        libc::getsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut who).cast(), &mut bytes)
-    };
-    if answer == 0 { Ok(who.uid) } else { Err(io::Error::last_os_error()) }
-}
-
-fn wait_readable(fd: RawFd, within: Duration) {
-    let mut one = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    let ms = within.as_millis().clamp(1, libc::c_int::MAX as u128) as libc::c_int;
-    // SAFETY: one entry. The caller checks again whatever `poll` returns.
-    unsafe { libc::poll(&mut one, 1, ms) };
+        )),
+    }
 }
 
 /// Space for the control message of one descriptor, aligned like `cmsghdr`.
@@ -269,6 +366,37 @@ mod tests {
         Peer { rank, name: listener.name.clone(), token: listener.token.clone() }
     }
 
+    /// Connects and says nothing.
+    fn silent(listener: &DescriptorListener) -> UnixStream {
+        UnixStream::connect_addr(&SocketAddr::from_abstract_name(name_of(&listener.name)).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn full_backlogs_and_silent_callers_hold_no_rank_up() {
+        let listeners = [DescriptorListener::open().unwrap(), DescriptorListener::open().unwrap()];
+        let listeners = &listeners;
+        // Connections that fill the backlogs: the next `connect` waits for room.
+        let mut crowd = Vec::new();
+        for l in listeners {
+            // SAFETY: a system call with values. It lowers the backlog of a socket that listens.
+            assert_eq!(unsafe { libc::listen(l.listener.as_raw_fd(), 8) }, 0);
+            while let Some(stream) = ask(9, &Peer { token: String::new(), ..peer(0, l) }).unwrap() {
+                crowd.push(stream);
+                assert!(crowd.len() < 100, "a backlog without end");
+            }
+        }
+        std::thread::scope(|s| {
+            for me in 0..2 {
+                s.spawn(move || {
+                    let (other, mine) = (1 - me, file_with(&format!("file of {me}")));
+                    let peers = [peer(other, &listeners[other])];
+                    let got = listeners[me].exchange(me, Some(mine.as_fd()), &[other], &peers, LONG).unwrap();
+                    assert_eq!(got.into_iter().map(text_of).collect::<Vec<_>>(), [format!("file of {other}")]);
+                });
+            }
+        });
+    }
+
     #[test]
     fn everybody_gets_everybodys_file() {
         let listeners: Vec<DescriptorListener> = (0..4).map(|_| DescriptorListener::open().unwrap()).collect();
@@ -292,12 +420,12 @@ mod tests {
     fn strangers_get_nothing_and_are_in_nobodys_way() {
         let listener = DescriptorListener::open().unwrap();
         let stranger = Peer { token: "0".repeat(2 * RANDOM_BYTES), ..peer(0, &listener) };
-        let wrong_token = ask(1, &stranger).unwrap();
-        let wrong_rank = ask(7, &peer(0, &listener)).unwrap();
-        let hung_up = UnixStream::connect_addr(&address(&listener.name).unwrap()).unwrap();
+        let wrong_token = ask(1, &stranger).unwrap().unwrap();
+        let wrong_rank = ask(7, &peer(0, &listener)).unwrap().unwrap();
+        let hung_up = silent(&listener);
         drop(hung_up);
-        let right = ask(1, &peer(0, &listener)).unwrap();
-        let twice = ask(1, &peer(0, &listener)).unwrap();
+        let right = ask(1, &peer(0, &listener)).unwrap().unwrap();
+        let twice = ask(1, &peer(0, &listener)).unwrap().unwrap();
         let mine = file_with("mine");
         listener.exchange(0, Some(mine.as_fd()), &[1], &[], LONG).unwrap();
         let until = Instant::now() + LONG;
