@@ -12,15 +12,18 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use warpbell::listener::{
+    Accepted, Acceptor, Admission, KnownSources, Limits, Seldom, Source, Stranger, is_own_user, warn_of_crowd,
+};
 
-/// Most connections at a time. A new one replaces the oldest.
+/// Name of the listeners in warnings.
+const LISTENER: &str = "metrics";
+/// Most connections at a time. A new one replaces the oldest one that has sent nothing, or the oldest.
 const MOST_CONNECTIONS: usize = 32;
 /// Longest time of a connection.
 const LONGEST: Duration = Duration::from_secs(5);
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 128;
-/// Pause after the process has no descriptor for a connection.
-const PAUSE: Duration = Duration::from_millis(100);
 
 const OK: Refused = Refused(200, "OK");
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -96,7 +99,11 @@ impl Server {
     /// [`Failure::Error`] if the thread cannot be started.
     pub fn start(listeners: Vec<Listener>, shown: Shown) -> Result<Self, Failure> {
         let (stop, stopped) = UnixStream::pair()?;
-        let work = move || Loop { listeners, stopped, shown, connections: Vec::new() }.run();
+        let work = move || {
+            let (connections, acceptor, known) = (Vec::new(), Acceptor::new(LISTENER), KnownSources::default());
+            let (limits, crowd) = (Limits::new(MOST_CONNECTIONS, 1, usize::MAX), Seldom::default());
+            Loop { listeners, stopped, shown, connections, acceptor, limits, known, crowd }.run();
+        };
         let thread = std::thread::Builder::new().name("wb-metrics".to_owned()).spawn(work);
         let thread = thread.map_err(|e| Failure::about("the thread that shows counters cannot be started", e))?;
         Ok(Self { stop, thread: Some(thread) })
@@ -117,10 +124,15 @@ impl Drop for Server {
 struct Connection {
     socket: Socket,
     readers: Readers,
-    until: Instant,
+    source: Source,
+    /// True if a reader of this source was allowed to read before.
+    known: bool,
+    since: Instant,
     input: Vec<u8>,
     /// The response, once there is one, and the bytes of it that were sent.
     output: Option<(Vec<u8>, usize)>,
+    /// True if this reader was allowed to read.
+    allowed: bool,
 }
 
 /// Next step of a connection.
@@ -134,8 +146,11 @@ struct Loop {
     listeners: Vec<Listener>,
     stopped: UnixStream,
     shown: Shown,
-    /// Oldest first.
     connections: Vec<Connection>,
+    acceptor: Acceptor,
+    limits: Limits,
+    known: KnownSources,
+    crowd: Seldom,
 }
 
 impl Loop {
@@ -147,14 +162,19 @@ impl Loop {
             }
             let (listening, talking) = ready[1..].split_at(self.listeners.len());
             let now = Instant::now();
-            let Self { connections, shown, .. } = &mut self;
+            let Self { connections, shown, known, .. } = &mut self;
             let mut ready = talking.iter();
             connections.retain_mut(|c| {
                 let is_ready = ready.next().copied().unwrap_or(false);
-                c.until > now && (!is_ready || c.advance(shown) == Next::Wait)
+                let stays = c.since + LONGEST > now && (!is_ready || c.advance(shown) == Next::Wait);
+                if c.allowed && !c.known {
+                    c.known = true;
+                    known.insert(c.source);
+                }
+                stays
             });
-            for (listener, _) in self.listeners.iter().zip(listening).filter(|(_, is_ready)| **is_ready) {
-                accept(listener, &mut self.connections);
+            for (index, _) in listening.iter().enumerate().filter(|(_, is_ready)| **is_ready) {
+                self.accept(index);
             }
         }
     }
@@ -164,9 +184,12 @@ impl Loop {
         let entry = |fd: RawFd, events| libc::pollfd { fd, events, revents: 0 };
         let of = |c: &Connection| if c.is_sending() { libc::POLLOUT } else { libc::POLLIN };
         let mut all = vec![entry(self.stopped.as_raw_fd(), libc::POLLIN)];
-        all.extend(self.listeners.iter().map(|l| entry(l.socket.as_raw_fd(), libc::POLLIN)));
+        // During a pause a waiting connection must not wake this thread. `poll` ignores a negative descriptor.
+        let pause = self.acceptor.paused_until().filter(|until| Instant::now() < *until);
+        let listener = |l: &Listener| if pause.is_some() { -1 } else { l.socket.as_raw_fd() };
+        all.extend(self.listeners.iter().map(|l| entry(listener(l), libc::POLLIN)));
         all.extend(self.connections.iter().map(|c| entry(c.socket.as_raw_fd(), of(c))));
-        let soonest = self.connections.iter().map(|c| c.until).min();
+        let soonest = self.connections.iter().map(|c| c.since + LONGEST).chain(pause).min();
         let within = soonest.map(|t| t.saturating_duration_since(Instant::now()).as_millis() as i32 + 1).unwrap_or(-1);
         // SAFETY: the array has as many entries as the call is told.
         unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, within) };
@@ -175,52 +198,54 @@ impl Loop {
     }
 }
 
-fn accept(listener: &Listener, connections: &mut Vec<Connection>) {
-    match listener.socket.accept() {
-        Ok((socket, _)) => {
-            let is_welcome = match &listener.readers {
-                Readers::User => is_own_user(&socket),
-                Readers::Token(_) => true,
-            };
-            if !is_welcome || socket.set_nonblocking(true).is_err() {
-                return;
+impl Loop {
+    fn accept(&mut self, index: usize) {
+        let Self { listeners, acceptor, connections, known, limits, crowd, .. } = self;
+        let Listener { socket, readers } = &listeners[index];
+        let now = Instant::now();
+        let (socket, address, is_last) = match acceptor.next(now, || socket.accept()) {
+            Accepted::Connection((socket, address)) => (socket, address, false),
+            Accepted::Last((socket, address)) => (socket, address, true),
+            Accepted::Nothing => return,
+        };
+        let is_welcome = match readers {
+            Readers::User => is_own_user(&socket),
+            Readers::Token(_) => true,
+        };
+        if !is_welcome || socket.set_nonblocking(true).is_err() {
+            return;
+        }
+        let source = address.as_socket().map_or(Source::ThisHost, |a| Source::of(a.ip()));
+        let is_known = known.has(source);
+        let all: Vec<Stranger> = connections.iter().map(Connection::as_stranger).collect();
+        match limits.admit(&all, source, is_known, is_last) {
+            Admission::Keep => {}
+            Admission::Refuse => return,
+            Admission::Replace(goes) => {
+                warn_of_crowd(crowd, LISTENER, all.len(), *limits, now);
+                connections.remove(goes);
             }
-            if connections.len() == MOST_CONNECTIONS {
-                connections.remove(0);
-            }
-            let (readers, until) = (listener.readers.clone(), Instant::now() + LONGEST);
-            connections.push(Connection { socket, readers, until, input: Vec::new(), output: None });
         }
-        Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {
-        }
-        // Out of descriptors: the listener stays ready, and would be asked at full speed.
-        Err(_) => {
-            connections.clear();
-            std::thread::sleep(PAUSE);
-        }
+        let readers = readers.clone();
+        connections.push(Connection {
+            socket,
+            readers,
+            source,
+            known: is_known,
+            since: now,
+            input: Vec::new(),
+            output: None,
+            allowed: false,
+        });
     }
 }
 
-/// Returns true if the process at the other end of a Unix socket belongs to this user or to root.
-fn is_own_user(socket: &Socket) -> bool {
-    let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `bytes` bytes to `peer`.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut peer).cast(),
-            &raw mut bytes,
-        )
-    };
-    // SAFETY: a system call without arguments, which does not fail.
-    let own = unsafe { libc::geteuid() };
-    result == 0 && [own, 0].contains(&peer.uid)
-}
-
 impl Connection {
+    fn as_stranger(&self) -> Stranger {
+        let silent = self.input.is_empty();
+        Stranger { source: self.source, known: self.known, since: self.since, silent }
+    }
+
     fn is_sending(&self) -> bool {
         self.output.as_ref().is_some_and(|(bytes, sent)| *sent < bytes.len())
     }
@@ -236,7 +261,10 @@ impl Connection {
                     Ok(n) => self.input.extend_from_slice(&part[..n]),
                     Err(e) => return after(&e),
                 }
-                self.output = respond(&self.input, &self.readers, shown).map(|bytes| (bytes, 0));
+                if let Some((bytes, allowed)) = respond(&self.input, &self.readers, shown) {
+                    self.output = Some((bytes, 0));
+                    self.allowed = allowed;
+                }
                 continue;
             };
             if *sent < bytes.len() {
@@ -268,25 +296,27 @@ fn after(e: &io::Error) -> Next {
     }
 }
 
-/// Returns the response, or `None` while the request is not complete.
-fn respond(input: &[u8], readers: &Readers, shown: &Shown) -> Option<Vec<u8>> {
+/// Returns the response, and true if the reader may read, or `None` while the request is not complete.
+fn respond(input: &[u8], readers: &Readers, shown: &Shown) -> Option<(Vec<u8>, bool)> {
     let request = match http::parse(input) {
         Ok(request) => request?,
-        Err(refused) => return Some(http::response(refused, PLAIN, refused.1, false)),
+        Err(refused) => return Some((http::response(refused, PLAIN, refused.1, false), false)),
     };
     let allowed = match readers {
         Readers::Token(token) => request.authorize(token.as_deref()),
         Readers::User => Ok(()),
     };
+    let is_allowed = allowed.is_ok();
     let answer = allowed.and_then(|()| match request.path {
         METRICS => Ok((TEXT, shown.observe().text())),
         path if path == OBSERVE.as_bytes() => Ok((JSON, serde_json::to_string(&shown.observe()).unwrap_or_default())),
         _ => Err(http::NOT_FOUND),
     });
-    Some(match answer {
+    let response = match answer {
         Ok((kind, body)) => http::response(OK, kind, &body, request.is_head),
         Err(refused) => http::response(refused, PLAIN, refused.1, request.is_head),
-    })
+    };
+    Some((response, is_allowed))
 }
 
 impl Observed {

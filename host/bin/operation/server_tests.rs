@@ -95,6 +95,34 @@ fn a_thousand_idle_connections_hold_no_one_up() {
 }
 
 #[test]
+fn a_crowd_from_other_addresses_closes_no_connection_of_a_known_reader() {
+    let (_server, address) = server(None);
+    assert!(ask(address, GET).starts_with("HTTP/1.1 200 "));
+    let mut slow = connect(address);
+    slow.write_all(&GET[..9]).unwrap();
+    // More than all connections of the server, from many addresses, half of which say something.
+    let crowd: Vec<Socket> = (2..102)
+        .map(|last| {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+            socket.bind(&SocketAddr::from(([127, 0, 0, last], 0)).into()).unwrap();
+            socket.connect(&address.into()).unwrap();
+            if last % 2 == 0 {
+                // The server may have closed it already.
+                let _ = (&socket).write(b"GET ");
+            }
+            socket
+        })
+        .collect();
+    // The server has accepted all of them once it has answered a later one.
+    assert!(ask(address, GET).starts_with("HTTP/1.1 200 "));
+    slow.write_all(&GET[9..]).unwrap();
+    let mut response = String::new();
+    slow.read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
+    drop(crowd);
+}
+
+#[test]
 fn the_end_of_a_server_waits_for_no_client() {
     let (server, address) = server(None);
     let mut idle = connect(address);
