@@ -16,7 +16,9 @@ mod known;
 mod limits;
 mod seldom;
 mod slots;
-#[cfg(test)]
+#[cfg(all(test, feature = "shmem"))]
+pub(crate) mod testing;
+#[cfg(all(test, feature = "shmem"))]
 mod tests;
 mod user;
 

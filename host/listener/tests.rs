@@ -1,10 +1,10 @@
 //! Tests of the limits, and of an acceptor in a process without descriptors.
 
+use super::testing::{TestProcess, limit_descriptors, take_descriptors};
 use super::*;
 use std::io;
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
-use std::process::Command;
 use std::time::Duration;
 
 fn from(address: u8) -> Source {
@@ -48,13 +48,13 @@ fn hosts_of_one_ipv6_network_are_one_source() {
     assert_eq!((source("2001:db8::1").to_string(), from(7).to_string()), ("2001:db8::/64".into(), "10.0.0.7".into()));
 }
 
-/// Unknown sources of any number never take the places of known ones, and the number of strangers never exceeds its limit.
+/// Unknown sources of any number never take the places of known ones, not even of silent ones. The number never exceeds its limit.
 #[test]
 fn a_flood_from_many_addresses_leaves_known_hosts_their_places() {
     let limits = Limits::new(32, 1, 1 << 20);
     let (mut all, now) = (Vec::<Stranger>::new(), Instant::now());
     let mut arrive = |source, known, at: u64| {
-        let new = Stranger { source, known, since: now + Duration::from_millis(at), silent: !known };
+        let new = Stranger { source, known, since: now + Duration::from_millis(at), silent: known };
         match limits.admit(&all, source, known, false) {
             Admission::Keep => all.push(new),
             Admission::Replace(i) => all[i] = new,
@@ -88,22 +88,14 @@ fn a_spare_descriptor_is_for_known_hosts_and_for_the_place_of_a_stranger() {
 #[test]
 #[ignore = "another test starts it as a process"]
 fn child_without_descriptors() {
-    /// Descriptors that this process may have.
-    const FEW: u64 = 48;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();
     let at = listener.local_addr().unwrap();
     let mut acceptor = Acceptor::new("a test");
     assert!(matches!(acceptor.next(Instant::now(), || listener.accept()), Accepted::Nothing));
-    let limit = libc::rlimit { rlim_cur: FEW, rlim_max: FEW };
-    // SAFETY: the structure is borrowed for the call.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+    limit_descriptors(48);
     let mut clients: Vec<TcpStream> = (0..3).map(|_| TcpStream::connect(at).unwrap()).collect();
-    // All other descriptors are taken.
-    let mut held: Vec<std::fs::File> = Vec::new();
-    while let Ok(file) = std::fs::File::open("/dev/null") {
-        held.push(file);
-    }
+    let held = take_descriptors(0);
     let accept = || listener.accept();
     let mut now = Instant::now();
     // Without room the clients still learn that they are refused.
@@ -129,13 +121,7 @@ fn child_without_descriptors() {
 
 #[test]
 fn a_process_without_descriptors_keeps_its_listener() {
-    let name = "listener::tests::child_without_descriptors";
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args([name, "--exact", "--ignored", "--test-threads=1"])
-        .output();
-    let child = child.unwrap();
-    let said = String::from_utf8_lossy(&child.stdout).into_owned() + &String::from_utf8_lossy(&child.stderr);
-    assert!(child.status.success() && said.contains("1 passed"), "{said}");
+    TestProcess::start("listener::tests::child_without_descriptors", "").pass();
 }
 
 #[test]

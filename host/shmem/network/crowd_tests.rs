@@ -3,12 +3,13 @@
 use super::tests::everything;
 use crate::engine::Engine;
 use crate::handshake::{Initiator, Parties};
+use crate::listener::testing::silent_crowd;
 use crate::rdma::Adapter;
 use crate::shmem::World;
 use crate::shmem::bootstrap::store::terms;
 use crate::shmem::bootstrap::store::{Member, Server};
 use crate::shmem::bootstrap::{Launched, Secret};
-use crate::soft::nic::tests::hostile::{Target, silent_crowd};
+use crate::soft::nic::tests::hostile::Target;
 use crate::soft::nic::{SoftNic, SoftNicConfig};
 use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -79,9 +80,9 @@ fn a_whole_world_starts_works_and_ends_in_a_silent_crowd() {
     // Silent connections that exist before any rank. The backlog of a port holds this many that are not accepted yet.
     let first = |at: &SocketAddr| (0..each.min(100)).map(|_| TcpStream::connect(at).unwrap()).collect::<Vec<_>>();
     let before: Vec<_> = ports.iter().flat_map(first).collect();
-    let (over, store) = (AtomicBool::new(false), server.address().to_string());
+    let (made, over, store) = (AtomicUsize::new(0), AtomicBool::new(false), server.address().to_string());
     std::thread::scope(|s| {
-        let crowds: Vec<_> = ports.iter().map(|at| s.spawn(|| silent_crowd(*at, each, &over))).collect();
+        let crowds: Vec<_> = ports.iter().map(|at| s.spawn(|| silent_crowd(1, *at, each, &made, &over))).collect();
         let ranks: Vec<_> = nics.into_iter().enumerate().map(|(i, (nic, _))| (i, store.clone(), nic)).collect();
         let ranks = ranks.into_iter().map(|(i, store, nic)| s.spawn(move || rank(i, PES, store, nic, &|| true)));
         let ended: Vec<_> = ranks.collect::<Vec<_>>().into_iter().map(|r| r.join()).collect();

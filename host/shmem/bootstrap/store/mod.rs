@@ -22,4 +22,6 @@ pub(in crate::shmem) use wire::terms;
 internal!(wire::{Inbox, Message});
 
 #[cfg(test)]
+mod crowd_tests;
+#[cfg(test)]
 mod tests;

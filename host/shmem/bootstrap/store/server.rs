@@ -26,7 +26,7 @@ const STRANGER: Duration = Duration::from_secs(10);
 const MOST_STRANGERS: usize = 2 * MAX_PES;
 const STRANGER_SHARE: usize = 2;
 /// Returns the limits for connections whose rank is not known yet. A whole world may come from one address.
-fn limits(descriptors: usize) -> Limits {
+pub(super) fn limits(descriptors: usize) -> Limits {
     let limits = Limits::new(MOST_STRANGERS, STRANGER_SHARE, descriptors);
     Limits { of_one_source: limits.all - limits.reserved, ..limits }
 }

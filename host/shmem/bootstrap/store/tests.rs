@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 /// A timeout far longer than any test takes.
-const LONG: Duration = Duration::from_secs(100);
+pub(super) const LONG: Duration = Duration::from_secs(100);
 const SHORT: Duration = Duration::from_millis(50);
 
 fn secret() -> Secret {
@@ -36,7 +36,7 @@ fn launched(rank: usize, size: usize, store: String, has_server: bool) -> Launch
 }
 
 /// Starts a store as a launcher does.
-fn store() -> (Server, String) {
+pub(super) fn store() -> (Server, String) {
     let server = Server::start(TcpListener::bind("127.0.0.1:0").unwrap(), secret()).unwrap();
     let address = server.address().to_string();
     (server, address)
@@ -59,7 +59,7 @@ impl Port {
 }
 
 /// Joins all members of a world.
-fn members(size: usize, store: &str) -> Vec<Member> {
+pub(super) fn members(size: usize, store: &str) -> Vec<Member> {
     let join = |rank| {
         let launched = launched(rank, size, store.to_owned(), true);
         std::thread::spawn(move || Member::join(&launched, secret(), LONG).unwrap())

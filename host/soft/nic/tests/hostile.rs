@@ -3,6 +3,9 @@
 use super::*;
 use crate::handshake::recorder::{Recorder, shows};
 use crate::handshake::{Greeting, Initiator, Parties, Protection, Step, Terms};
+use crate::listener::testing::{
+    Crowd, TestProcess, limit_descriptors, say, silent_crowd, take_descriptors, wait_for_parent,
+};
 use crate::soft::nic::config::Key;
 use crate::soft::nic::endpoint::{Endpoint, PairAddress};
 use crate::soft::nic::frame::{GREETING, PROTOCOL};
@@ -10,10 +13,9 @@ use crate::soft::nic::wire::{Cut, Wire};
 use crate::soft::nic::{Answer, Command, Frame};
 use proptest::prelude::*;
 use socket2::{Domain, SockAddr, Socket, Type};
-use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 fn tcp(side: &Side) -> TcpStream {
@@ -83,29 +85,6 @@ fn strangers_learn_nothing_and_do_no_harm() {
     let mut p = a.send_queue();
     p.post(Flags::SIGNALLED, add(b.remote(0), 1, a.local(0, 8)));
     assert_eq!((syndrome(&p.wait()), b.word(0)), (0, 1));
-}
-
-/// Opens silent connections repeatedly, `at_a_time` at a time, until `over` is set. Returns their number.
-pub(crate) fn silent_crowd(at: std::net::SocketAddr, at_a_time: usize, over: &AtomicBool) -> usize {
-    /// One address has about 28,000 ports, and a port stays in use for a while after its connection. Members need some
-    /// too.
-    const MOST: usize = 10_000;
-    let (mut held, mut made) = (VecDeque::new(), 0);
-    while !over.load(Ordering::Relaxed) {
-        if made == MOST {
-            std::thread::sleep(Duration::from_millis(1));
-            continue;
-        }
-        // The adapter's backlog may be full for a moment.
-        if let Ok(stream) = TcpStream::connect_timeout(&at, Duration::from_secs(1)) {
-            held.push_back(stream);
-            made += 1;
-        }
-        if held.len() > at_a_time {
-            held.pop_front();
-        }
-    }
-    made
 }
 
 #[test]
@@ -183,9 +162,9 @@ fn a_silent_crowd_keeps_nobody_out() {
     // Connections that are silent from the start: more than are kept, from the address that the members use too.
     let at_a_time = 2000.min(crate::this_host::descriptor_limit() / 4);
     let before: Vec<TcpStream> = (0..at_a_time.min(200)).map(|_| TcpStream::connect(at).unwrap()).collect();
-    let over = AtomicBool::new(false);
+    let (made, over) = (AtomicUsize::new(0), AtomicBool::new(false));
     std::thread::scope(|s| {
-        let crowd = s.spawn(|| silent_crowd(at, at_a_time, &over));
+        s.spawn(|| silent_crowd(1, at, at_a_time, &made, &over));
         let work = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             join(&mut a, &mut b);
             let mut p = a.send_queue();
@@ -197,11 +176,43 @@ fn a_silent_crowd_keeps_nobody_out() {
             }
         }));
         over.store(true, Ordering::Relaxed);
-        assert!(crowd.join().unwrap() > 0);
         work.unwrap_or_else(|e| std::panic::resume_unwind(e));
     });
     drop(before);
     assert_eq!(b.word(0), 6);
+    assert!(made.into_inner() > 0);
+}
+
+/// Descriptors of the process below, and those that are left once its adapters are there: a few more than strangers may have.
+const FEW: u64 = 120;
+const LEFT: usize = 30;
+
+#[test]
+#[ignore = "another test starts it as a process"]
+fn child_with_few_descriptors() {
+    limit_descriptors(FEW);
+    let (mut a, mut b) = (Side::new("sockets,tcp,fault=cut@nth:3"), Side::new("sockets,tcp"));
+    say(&format!("adapter at {}", PairAddress::read(&b.pair.address()).unwrap().at.tcp[0]));
+    let _taken = take_descriptors(LEFT);
+    wait_for_parent();
+    join(&mut a, &mut b);
+    let mut p = a.send_queue();
+    for i in 0..6 {
+        p.post(Flags::SIGNALLED, add(b.remote(0), 1, a.local(0, 8)));
+        assert_eq!(syndrome(&p.wait()), 0, "{:?}", a.pair.failure());
+        assert_eq!(a.word(0), i);
+    }
+}
+
+#[test]
+fn a_crowd_takes_no_descriptors_from_members() {
+    let mut few = TestProcess::start("soft::nic::tests::hostile::child_with_few_descriptors", "");
+    let at = few.line("adapter at ").parse().unwrap();
+    Crowd::around(1..=3, at, |crowd| {
+        crowd.wait_for(2 * FEW as usize);
+        few.go_on();
+        few.pass();
+    });
 }
 
 #[test]

@@ -1,53 +1,22 @@
 //! Many connections that are no hosts: silent ones, slow ones, from one address and from many, and a process with few descriptors.
 
 use super::*;
+use crate::listener::testing::{
+    Crowd, TestProcess, argument, limit_descriptors, say, take_descriptors, wait_for_parent,
+};
 use crate::soft::target::connection::INTRODUCTION;
 use crate::soft::target::handshakes::MOST_HANDSHAKES;
 use crate::wire::nvme::fabrics as wire;
 use crate::wire::nvme::tcp::{Digests, IcReq, Pdu, Reader, Writer, fes};
 use crate::wire::nvme::{CqEntry, SqEntry, status};
-use socket2::{Domain, Socket, Type};
-use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 each_transport!(
     a_silent_crowd_keeps_no_host_out_and_gets_no_threads,
     strangers_that_are_silent_slow_or_half_done_are_closed,
     a_crowd_at_a_target_without_descriptors_keeps_no_known_host_out
 );
-
-/// Connects from an address of the loopback network.
-fn connect_from(last: u8, to: SocketAddr) -> std::io::Result<TcpStream> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-    socket.bind(&SocketAddr::from(([127, 0, 0, last], 0)).into())?;
-    socket.connect_timeout(&to.into(), Duration::from_secs(1))?;
-    Ok(socket.into())
-}
-
-/// Opens silent connections until `over` is set, and keeps the last of them. Counts them.
-fn silent_crowd(from: u8, to: SocketAddr, made: &AtomicUsize, over: &AtomicBool) {
-    /// Connections that are held, and most of all: an address has about 28,000 ports.
-    const HELD: usize = 400;
-    const MOST: usize = 8000;
-    let mut held = VecDeque::new();
-    for _ in 0..MOST {
-        if over.load(Ordering::Relaxed) {
-            return;
-        }
-        // The backlog of the port may be full for a moment.
-        if let Ok(stream) = connect_from(from, to) {
-            held.push_back(stream);
-            made.fetch_add(1, Ordering::Relaxed);
-        }
-        held.drain(..held.len().saturating_sub(HELD));
-    }
-    while !over.load(Ordering::Relaxed) {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
 
 /// Writes and reads back blocks.
 fn work(r: &Remote, seed: usize) {
@@ -63,30 +32,18 @@ fn a_silent_crowd_keeps_no_host_out_and_gets_no_threads(transport: TargetTranspo
     const CROWD: usize = 8 * MOST_HANDSHAKES;
     let e = Exported::new(transport, "soft:mem:1M,threads=1", |c| c);
     let known = e.connect();
-    let (made, over) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let at = e.target().address();
-    std::thread::scope(|s| {
-        // One of them has the address of the hosts.
-        for from in 1..=3 {
-            s.spawn({
-                let (made, over) = (&made, &over);
-                move || silent_crowd(from, at, made, over)
-            });
+    // One of the addresses is that of the hosts.
+    Crowd::around(1..=3, e.target().address(), |crowd| {
+        let (mut rounds, began) = (0, Instant::now());
+        while crowd.made() < CROWD || rounds < 4 {
+            work(&known, rounds);
+            // A host that was not connected before.
+            work(&e.connect(), rounds + 100);
+            let threads = e.target().shared.connections.lock().iter().filter(|t| !t.is_finished()).count();
+            assert!(threads <= 16, "{threads} threads for two hosts with few queues");
+            rounds += 1;
+            assert!(began.elapsed() < GENEROUS, "{} connections were made", crowd.made());
         }
-        let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let (mut rounds, began) = (0, Instant::now());
-            while made.load(Ordering::Relaxed) < CROWD || rounds < 4 {
-                work(&known, rounds);
-                // A host that was not connected before.
-                work(&e.connect(), rounds + 100);
-                let threads = e.target().shared.connections.lock().iter().filter(|t| !t.is_finished()).count();
-                assert!(threads <= 16, "{threads} threads for two hosts with few queues");
-                rounds += 1;
-                assert!(began.elapsed() < GENEROUS, "{} connections were made", made.load(Ordering::Relaxed));
-            }
-        }));
-        over.store(true, Ordering::Relaxed);
-        worked.unwrap_or_else(|e| std::panic::resume_unwind(e));
     });
     assert_eq!(known.connection.counters().losses, 0);
 }
@@ -112,7 +69,6 @@ fn strangers_that_are_silent_slow_or_half_done_are_closed(transport: TargetTrans
     // The begin of what a host says first: for software NICs a message of 16 KiB.
     let first = match transport {
         TargetTransport::Tcp => hello(),
-        #[cfg(feature = "shmem")]
         TargetTransport::Soft => [&b"WBCM"[..], &(16u32 << 10).to_le_bytes(), &[b' '; 256]].concat(),
     };
     let mut all: Vec<TcpStream> = (0..3).map(|_| TcpStream::connect(e.target().address()).unwrap()).collect();
@@ -179,71 +135,26 @@ const LEFT: usize = 30;
 #[test]
 #[ignore = "another test starts it as a process"]
 fn child_target_with_few_descriptors() {
-    let limit = libc::rlimit { rlim_cur: FEW, rlim_max: FEW };
-    // SAFETY: the structure is borrowed for the call.
-    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
-    let transport = match std::env::var("WARPBELL_TEST_TARGET").as_deref() {
-        #[cfg(feature = "shmem")]
-        Ok("soft") => TargetTransport::Soft,
+    limit_descriptors(FEW);
+    let transport = match argument().as_str() {
+        "soft" => TargetTransport::Soft,
         _ => TargetTransport::Tcp,
     };
     let e = Exported::new(transport, "soft:mem:1M,threads=1", |c| c);
-    println!("\ntarget at {}", e.target().address());
-    let mut lines = std::io::stdin().lines();
-    // The first line says that a host is connected.
-    lines.next();
-    let mut files = Vec::new();
-    while let Ok(file) = std::fs::File::open("/dev/null") {
-        files.push(file);
-    }
-    files.truncate(files.len().saturating_sub(LEFT));
-    println!("\nfull");
-    lines.next();
-    drop(files);
-}
-
-/// The process above, which ends with this.
-struct Few {
-    child: Child,
-    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
-}
-
-impl Few {
-    fn start(transport: TargetTransport) -> Self {
-        let name = "soft::target::tests::crowd::child_target_with_few_descriptors";
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args([name, "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
-        let is_tcp = transport == TargetTransport::Tcp;
-        command.env("WARPBELL_TEST_TARGET", if is_tcp { "tcp" } else { "soft" });
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { child, lines }
-    }
-
-    /// Returns what follows `begin` in the next line that begins so.
-    fn line(&mut self, begin: &str) -> String {
-        let found = self.lines.by_ref().map_while(Result::ok).find_map(|l| l.strip_prefix(begin).map(str::to_owned));
-        found.unwrap_or_else(|| panic!("the target ended before `{begin}`"))
-    }
-
-    fn go_on(&mut self) {
-        self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
-    }
-}
-
-impl Drop for Few {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+    say(&format!("target at {}", e.target().address()));
+    // A host is connected by then.
+    wait_for_parent();
+    let _taken = take_descriptors(LEFT);
+    say("full");
+    wait_for_parent();
 }
 
 fn a_crowd_at_a_target_without_descriptors_keeps_no_known_host_out(transport: TargetTransport) {
-    let mut few = Few::start(transport);
+    let name = "soft::target::tests::crowd::child_target_with_few_descriptors";
+    let mut few = TestProcess::start(name, if transport == TargetTransport::Tcp { "tcp" } else { "soft" });
     let at: SocketAddr = few.line("target at ").parse().unwrap();
     let fabrics = match transport {
         TargetTransport::Tcp => FabricsTransport::Tcp,
-        #[cfg(feature = "shmem")]
         TargetTransport::Soft => FabricsTransport::Soft,
     };
     let config = FabricsConfig::tcp("127.0.0.1", at.port(), NQN)
@@ -255,28 +166,18 @@ fn a_crowd_at_a_target_without_descriptors_keeps_no_known_host_out(transport: Ta
     let known = Remote::new(&config);
     few.go_on();
     few.line("full");
-    let (made, over) = (AtomicUsize::new(0), AtomicBool::new(false));
-    std::thread::scope(|s| {
-        // From other addresses than that of the hosts.
-        for from in 2..=4 {
-            s.spawn({
-                let (made, over) = (&made, &over);
-                move || silent_crowd(from, at, made, over)
-            });
-        }
-        let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            until("more connections than descriptors", || made.load(Ordering::Relaxed) > 2 * FEW as usize);
-            for round in 0..3 {
-                work(&known, round);
-                // Over RDMA each host has a NIC at the target, with descriptors of its own.
-                if transport == TargetTransport::Tcp {
-                    work(&Remote::new(&config), round + 100);
-                }
+    // From other addresses than that of the hosts.
+    Crowd::around(2..=4, at, |crowd| {
+        crowd.wait_for(2 * FEW as usize);
+        for round in 0..3 {
+            work(&known, round);
+            // Over RDMA each host has a NIC at the target, with descriptors of its own.
+            if transport == TargetTransport::Tcp {
+                work(&Remote::new(&config), round + 100);
             }
-        }));
-        over.store(true, Ordering::Relaxed);
-        worked.unwrap_or_else(|e| std::panic::resume_unwind(e));
+        }
     });
     assert_eq!(known.connection.counters().losses, 0);
     few.go_on();
+    few.pass();
 }
