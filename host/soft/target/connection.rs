@@ -8,7 +8,7 @@ use super::ports::TargetPort;
 use super::transport::{End, Event, Place, Response, Transport, violation};
 use super::{NAP, Shared};
 use crate::idle::{Idle, Pace, Pause};
-use crate::listener::{Slot, Source};
+use crate::listener::{Limits, Slot, Source};
 use crate::responsive::Responsive;
 use crate::wire::nvme::fabrics::{self, Connect, ConnectData, fctype};
 use crate::wire::nvme::tcp::{PduError, fes};
@@ -87,7 +87,7 @@ pub(super) struct Connection {
 /// Serves a connection until it ends.
 pub(super) fn run(mut c: Connection, peer: SocketAddr) {
     let Err(End::Violation(error)) = c.serve() else { return };
-    c.shared.warn_of_rejected(peer, &error);
+    c.shared.warn_of_rejected(&peer, &error);
     if let Some(host) = &c.host {
         // An error of the host ends its whole association.
         host.close();
@@ -362,9 +362,11 @@ impl Connection {
         }
         let known = self.shared.known.lock().has(self.source);
         let Some(slot) = self.shared.connected.take(self.source, known) else {
-            let (taken, limits) = (self.shared.connected.taken(), self.shared.connected.limits());
-            let (all, of_one) = (limits.all, limits.of_one_source);
-            tracing::debug!(source = %self.source, taken, "no slot for a connection: {all} in all, {of_one} of one address");
+            let Limits { all, of_one_source, reserved } = self.shared.connected.limits();
+            let why = format!(
+                "no slot is free: a target has {all} connections, {of_one_source} of one address, and keeps {reserved} for known hosts"
+            );
+            self.shared.warn_of_rejected(&self.source, &why);
             return self.reply(Reply::new(e.cid(), fabrics::status::CONTROLLER_BUSY, 0));
         };
         let data = ConnectData::read(&request.data);

@@ -156,7 +156,7 @@ impl Handshakes {
                 Err(End::Closed) => {}
                 Err(End::Violation(error)) => {
                     connection.terminate(&error);
-                    self.shared.warn_of_rejected(h.peer, &error);
+                    self.shared.warn_of_rejected(&h.peer, &error);
                 }
             },
             #[cfg(feature = "shmem")]
@@ -174,11 +174,11 @@ impl Handshakes {
                             Ok(rdma) => {
                                 connection::run(Connection::new(work, port, Box::new(rdma), source, Some(slot)), peer)
                             }
-                            Err(reason) => work.warn_of_rejected(peer, &reason),
+                            Err(reason) => work.warn_of_rejected(&peer, &reason),
                         }
                     });
                 }
-                Err(error) => self.shared.warn_of_rejected(h.peer, &error),
+                Err(error) => self.shared.warn_of_rejected(&h.peer, &error),
             },
         }
         None
@@ -192,7 +192,7 @@ impl Handshakes {
             Ok(t) => connections.push(t),
             Err(error) => {
                 let why = format!("no thread for it beside {} others: {error}; raise ulimit -u", connections.len());
-                self.shared.warn_of_rejected(peer, &why);
+                self.shared.warn_of_rejected(&peer, &why);
             }
         }
     }

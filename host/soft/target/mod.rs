@@ -127,13 +127,12 @@ impl Shared {
     }
 
     /// Warns of a connection that was rejected, or ended by an error of the host, at most every ten seconds.
-    fn warn_of_rejected(&self, peer: SocketAddr, why: &dyn std::fmt::Display) {
+    fn warn_of_rejected(&self, from: &dyn std::fmt::Display, why: &dyn std::fmt::Display) {
         if let Some(before) = self.rejected.lock().due(Instant::now()) {
             let connected = self.connected.taken();
             tracing::warn!(
-                %peer,
-                "a connection was closed: {why}; {before} others were since the last such message, and {connected} are connected; if {peer} is \
-                 no host of this target, {NEXT_STEP}"
+                "a connection from {from} was rejected: {why}; {connected} are connected, and {before} others were rejected since the last \
+                 such message; if {from} is no host of this target, {NEXT_STEP}"
             );
         }
     }
