@@ -5,7 +5,7 @@ use crate::stream;
 use crate::symmetric::{Elements, pe_of, source_of};
 use crate::tensor::{Memory, Tensor, pieces};
 use crate::view;
-use crate::window::{Window, WindowElements};
+use crate::window::{self, Window, WindowElements};
 use crate::world::World;
 use crate::world_error::WorldFailure;
 use pyo3::prelude::*;
@@ -160,6 +160,7 @@ pub(crate) fn put(
     stream: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<()> {
     let to = Remote::of(world, dest, "dest")?;
+    window::check_is_none(source, "source")?;
     let pe = pe_of(pe, world.pes())?;
     let from = match world.blocks().find_if_symmetric(source)? {
         Some(found) => {
@@ -254,6 +255,7 @@ pub(crate) fn get<'py>(
         let tensor = Tensor::new(Memory::Region(region), shape, element, world.shared());
         return Ok(Bound::new(py, tensor)?.into_any());
     };
+    window::check_is_none(out, "out")?;
     let to = match world.blocks().find_if_symmetric(out)? {
         Some(found) => {
             check_same("out", &found.shape, Some(found.element), "", &from)?;

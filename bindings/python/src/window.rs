@@ -63,6 +63,16 @@ impl Window {
     }
 }
 
+/// Refuses a window as memory of this PE. `what` names it in the error.
+pub(crate) fn check_is_none(object: &Bound<'_, PyAny>, what: &str) -> PyResult<()> {
+    match object.cast::<Window>() {
+        Err(_) => Ok(()),
+        Ok(_) => Err(wrong_type(format!(
+            "{what}: it is a Window, which names memory of other PEs; pass the array that this PE registered"
+        ))),
+    }
+}
+
 /// Makes an array a region of the engine, which keeps the array. Also returns shape and type.
 fn region_of(engine: &Engine, array: &Bound<'_, PyAny>) -> PyResult<(Region, Vec<u64>, ElementType)> {
     let has = |name: &str| array.hasattr(name);
@@ -83,17 +93,25 @@ fn region_of(engine: &Engine, array: &Bound<'_, PyAny>) -> PyResult<(Region, Vec
     Ok((given.on_engine(engine, "array")?, given.shape.clone(), element))
 }
 
+impl World {
+    fn check_elsewhere(&self, array: &Bound<'_, PyAny>) -> PyResult<()> {
+        match self.blocks().find_if_symmetric(array)? {
+            None => Ok(()),
+            Some(_) => {
+                let text = "array: it is in a symmetric heap; use it itself in calls of its world";
+                Err(Failure::invalid(text).into())
+            }
+        }
+    }
+}
+
 #[pymethods]
 impl World {
     /// Registers an array of each PE as symmetric, so that the PEs put to it and get from it: numpy arrays for engines on CPU threads, tensors
     /// of other libraries on the engine's GPU. All PEs pass the same shape and type. The ``Window`` keeps the array, whose memory must not be
     /// freed or moved by other means. Collective; an error on one PE is an error on all.
     fn symmetric_from(&self, py: Python<'_>, array: &Bound<'_, PyAny>) -> PyResult<Window> {
-        if self.blocks().find_if_symmetric(array)?.is_some() {
-            let text = "array: it is in the symmetric heap; use it itself, which is symmetric";
-            return Err(Failure::invalid(text).into());
-        }
-        let found = region_of(self.shared().engine(), array);
+        let found = self.check_elsewhere(array).and_then(|()| region_of(self.shared().engine(), array));
         let asked = match &found {
             Ok((_, shape, element)) => format!("{} of {}", dtype::shape_text(shape), dtype::name_of(*element)),
             Err(e) => format!("nothing ({e})"),

@@ -400,9 +400,16 @@ def test_arrays_that_cannot_be_registered_are_an_error_on_all_pes():
         found = on_each(worlds, lambda world: world.symmetric_from(bad if world.my_pe else good))
         assert isinstance(found[0], warpbell.WorldError) and "register the same elements" in str(found[0]) and others in str(found[0])
         assert own in str(found[1]) or "register the same elements" in str(found[1]), found[1]
-    found = on_each(worlds, lambda world: world.symmetric_from(world.zeros(8)))
-    assert all(isinstance(one, warpbell.InvalidError) and "symmetric already" in str(one) or "which is symmetric" in str(one) for one in found)
-    assert all(isinstance(one, warpbell.Window) for one in on_each(worlds, lambda world: world.symmetric_from(np.zeros(8))))
+    tensors = on_each(worlds, lambda world: world.zeros(8))
+    found = on_each(worlds, lambda world: world.symmetric_from(tensors[world.my_pe]))
+    assert all(isinstance(one, warpbell.InvalidError) and "use it itself in calls of its world" in str(one) for one in found), found
+    found = on_each(worlds, lambda world: world.symmetric_from(tensors[1] if world.my_pe else good))
+    assert all(isinstance(one, warpbell.WorldError) and "PE 1: nothing (InvalidError: array: it is in a symmetric heap" in str(one) for one in found), found
+    windows = on_each(worlds, lambda world: world.symmetric_from(np.zeros(8)))
+    assert all(isinstance(one, warpbell.Window) for one in windows)
+    for wrong in (lambda: worlds[0].put(windows[0], windows[0], 1), lambda: worlds[0].get(windows[0], 1, windows[0])):
+        with pytest.raises(TypeError, match="it is a Window, which names memory of other PEs; pass the array that this PE registered"):
+            wrong()
 
 
 def test_memory_outlives_its_world_and_engine():
