@@ -9,6 +9,7 @@ use crate::world::wb_world_t;
 use crate::world_error::of_world;
 use std::ffi::c_void;
 use warpbell::engine::abi::Window as wb_window;
+use warpbell::memory::Place;
 use warpbell::shmem::calls::{LocalSlice, RemoteSlice};
 use warpbell::shmem::{ShmemError, Sym, Window, World};
 
@@ -49,6 +50,15 @@ impl Remote {
     }
 }
 
+/// Takes part in a registration without memory, which is an error on all PEs.
+fn tell_others(world: &World) -> Result<(), Error> {
+    let nothing = of_world(world, world.engine().allocate(Place::Host, 1).map_err(ShmemError::from))?;
+    let nothing = of_world(world, LocalSlice::<u8>::in_region(world, &nothing, 0, 0))?;
+    // The caller returns why this PE has no memory.
+    let _ = world.symmetric_from(nothing);
+    Ok(())
+}
+
 /// Registers a part of a region as symmetric, so that the PEs put to it and get from it. Collective; an error on one PE is an error
 /// on all. The region may be memory of the program (`wb_region_import_device`).
 ///
@@ -70,7 +80,13 @@ pub unsafe extern "C" fn wb_window_register(
     guard(|| {
         window.check("window")?;
         let (world, region) = (world.get()?, region.get()?);
-        let memory = of_world(world, LocalSlice::<u8>::in_region(world, region, offset, bytes))?;
+        let memory = match LocalSlice::<u8>::in_region(world, region, offset, bytes) {
+            Ok(memory) => memory,
+            Err(e) => {
+                tell_others(world)?;
+                return of_world(world, Err(e));
+            }
+        };
         window.give(of_world(world, world.symmetric_from(memory))?)
     })
 }

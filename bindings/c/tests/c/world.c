@@ -122,6 +122,12 @@ static void windows(pe* p) {
   OK(wb_region_allocate(p->engine, WB_PLACE_DEVICE, 16, &own));
   OK(wb_symmetric_allocate(p->world, 8, 0, &signal));
   FAILS(WB_ERR_ARGUMENT, "not inside a region of 4096 bytes", wb_window_register(p->world, region, 4090, 8, &window));
+  // The others learn of it, too.
+  if (p->me == 1) {
+    FAILS(WB_ERR_ARGUMENT, "not inside a region of 4096 bytes", wb_window_register(p->world, region, 4090, 8, &window));
+  } else {
+    FAILS(WB_ERR_WORLD, "rank 1: there is no memory to register", wb_window_register(p->world, region, 0, 8, &window));
+  }
   FAILS(WB_ERR_WORLD, "must be the same on all ranks", wb_window_register(p->world, region, 0, 8 + 8 * (p->me == 1), &window));
   // Another place in the region of each PE.
   const size_t at = 16 * p->me;
