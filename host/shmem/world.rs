@@ -312,7 +312,8 @@ impl World {
         if let Some(lost) = self.lost() {
             return Err(BootstrapError::Lost(lost.clone()).into());
         }
-        let (dropped, windows) = (self.allocator().take_dropped(), self.windows().take_dropped());
+        let windows = self.take_dropped_windows();
+        let dropped = self.allocator().take_dropped();
         let told = Announcement { call: call.to_owned(), dropped, windows };
         // Format: one line of JSON, then the bytes.
         let mut message = serde_json::to_vec(&told).unwrap_or_default();
@@ -431,6 +432,21 @@ impl World {
     /// Locks the windows of this PE.
     pub(super) fn windows(&self) -> MutexGuard<'_, Windows> {
         self.0.windows.lock()
+    }
+
+    /// Takes the numbers of the windows that this PE has dropped. An adapter may still read and write their memory for `_nbi`
+    /// calls that kernels left unfinished; these are completed before the other PEs learn of the drop. A later call does
+    /// that if kernels are in flight, which this PE does not wait for, or if connections have failed.
+    fn take_dropped_windows(&self) -> Vec<u64> {
+        let dropped = self.windows().take_dropped();
+        let is_ready = |network: &Network| !network.has_failed() && self.0.engine.is_idle();
+        let is_complete =
+            dropped.is_empty() || self.network().is_none_or(|network| is_ready(network) && self.quiet().is_ok());
+        if is_complete {
+            return dropped;
+        }
+        self.windows().not_sent(dropped);
+        Vec::new()
     }
 
     fn allocator(&self) -> MutexGuard<'_, SymmetricAllocator> {

@@ -137,3 +137,10 @@ WB_KERNEL void window_calls_run(WB_PARAM warpbell::world_ref world, WB_PARAM war
   }
 }
 WB_EXPORT(window_calls_run)
+
+// Begins a put from a window to the same one on another PE, and ends before it is complete.
+WB_KERNEL void window_calls_unfinished(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::window<uint8_t> all, WB_PARAM uint64_t n,
+                                       WB_PARAM uint32_t pe) {
+  world.put_nbi(warpbell::by_block, all, all, n, pe);
+}
+WB_EXPORT(window_calls_unfinished)

@@ -302,6 +302,29 @@ fn processes_use_windows_over_adapters_alone() {
 }
 
 #[test]
+fn puts_that_a_kernel_left_unfinished_are_complete_before_their_window_ends() {
+    const LONG: usize = 8 << 20;
+    for way in [None, Some(Transport::Soft)] {
+        let place = Place::over(way, 2, 1, 1);
+        for _ in 0..4 {
+            place.on_all(|world| {
+                let region = world.engine().allocate(Memory::Device, LONG).unwrap();
+                let slice = LocalSlice::<u8>::in_region(world, &region, 0, LONG).unwrap();
+                let window = world.symmetric_from(slice).unwrap();
+                let args = args!(world, &window, LONG as u64, 1 - world.my_pe() as u32);
+                // SAFETY: the kernel's own arguments; memory is passed by reference, which keeps it.
+                let run = unsafe { world.engine().launch("window_calls_unfinished", place.grid, args) };
+                run.unwrap().finish().unwrap();
+                drop((window, region));
+                // The first one tells the other PE of the drop, and then the memory ends.
+                world.barrier_host().unwrap();
+                world.barrier_all().unwrap();
+            });
+        }
+    }
+}
+
+#[test]
 fn a_checked_call_refuses_what_is_not_in_the_window() {
     let last = BYTES as u64 - 1;
     for way in [None, Some(Transport::Soft)] {
