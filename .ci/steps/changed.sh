@@ -7,6 +7,7 @@ readonly AFFECTED=(
   '.ci/language*.py|.ci/codespell.cfg'      'language'
   '.ci/surface*'                            'language docs'
   '.ci/kubernetes.py'                       'language kubernetes'
+  '.ci/deny.toml|.ci/sbom*'                 'language'
   '.ci/*'                                   'all'
   'docs/tutorial.md|docs/c-and-cpp.md'      'language docs tutorial links'
   'docs/schemas/*|tests/schemas/*'          'language schemas'

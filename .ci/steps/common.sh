@@ -64,3 +64,12 @@ install_missing() {
 words() {
   PYTHONPATH="$WORD_FOLDER" "$WORD_FOLDER/bin/$1" "${@:2}"
 }
+
+# Installs programs of a crate in this version: `cargo_tool CRATE VERSION OPTION...`.
+cargo_tool() {
+  # Some versions go on with `+` and the version of cargo's own crate.
+  ! grep -qsE "^\"$1 ${2//./\\.}[ +]" "$TOOLS/.crates.toml" || return 0
+  # Without debug information, most of a gigabyte.
+  CARGO_PROFILE_DEV_DEBUG=none cargo install --quiet --debug --locked --root "$TOOLS" --target-dir target/ci/cargo-tool "$1" --version "$2" "${@:3}"
+  rm -rf target/ci/cargo-tool
+}

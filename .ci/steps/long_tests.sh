@@ -18,8 +18,7 @@ step_reference() {
   install_missing
   bindgen=$(sed -n 's/^VERSION = "\(.*\)"$/\1/p' host/engine/abi/generate)
   export PATH="$TOOLS/bin:$PATH"
-  [[ $(bindgen --version 2>/dev/null) == "$bindgen" ]] ||
-    cargo install --quiet --debug --locked --root "$TOOLS" bindgen-cli --version "${bindgen#bindgen }"
+  cargo_tool bindgen-cli "${bindgen#bindgen }"
   shown "LIBCLANG_PATH=$llvm host/engine/abi/generate --check"
   cargo fmt --check --manifest-path "$reference"
   shown "LIBCLANG_PATH=$llvm cargo test --locked --target-dir target --manifest-path $reference"

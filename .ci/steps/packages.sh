@@ -12,16 +12,9 @@ step_python() {
 
 # --- .ci/run long
 
-install_cargo_c() {
-  [[ $("$TOOLS/bin/cargo-cinstall" --version 2>/dev/null) != *" $CARGO_C"* ]] || return 0
-  # Without debug information, most of a gigabyte.
-  CARGO_PROFILE_DEV_DEBUG=none cargo install --quiet --debug --locked --root "$TOOLS" --target-dir target/ci/cargo-c \
-    cargo-c --version "$CARGO_C" --bin cargo-cinstall && rm -rf target/ci/cargo-c
-}
-
 # The C interface as its users have it: installed, moved, and linked by C and C++ programs. Then the Debian package.
 step_c() {
-  install_cargo_c
+  cargo_tool cargo-c "$CARGO_C" --bin cargo-cinstall
   export PATH="$TOOLS/bin:$PATH"
   local c_compilers=("${FEW_COMPILERS[@]/#g++/gcc}")
   c_compilers=("${c_compilers[@]/clang++/clang}")
@@ -34,7 +27,7 @@ container_tools() {
   works buildah --version -- buildah
   works debootstrap --version -- debootstrap
   install_missing
-  install_cargo_c
+  cargo_tool cargo-c "$CARGO_C" --bin cargo-cinstall
   export PATH="$TOOLS/bin:$PATH" WARPBELL_CONTAINERS="$PWD/target/ci/container"
 }
 
