@@ -461,13 +461,13 @@ pub struct DmaRegion {
 impl DmaRegion {
     /// Returns the address of the first byte for kernels.
     pub fn address(&self) -> u64 {
-        self.region.address() + self.offset as u64
+        self.region.address().wrapping_add(self.offset as u64)
     }
 
     /// Returns the host address of the first byte, or `None` for GPU memory.
     pub fn host(&self) -> Option<NonNull<u8>> {
-        // SAFETY: `offset` lies within the region.
-        self.region.host().map(|p| unsafe { p.add(self.offset) })
+        // Whoever makes a `DmaRegion` chooses the offset: without access to the memory, each address is allowed.
+        self.region.host().and_then(|p| NonNull::new(p.as_ptr().wrapping_add(self.offset)))
     }
 }
 
@@ -527,5 +527,30 @@ mod tests {
         assert!(r.get_slice::<u64>(0, usize::MAX / 2).is_err());
         r.fill(0, 16, 0xff).unwrap();
         assert_eq!(r.get::<u64>(8).unwrap(), u64::MAX);
+    }
+
+    #[test]
+    fn a_part_has_bounds_of_its_own_and_keeps_the_memory() {
+        let whole = Space::cpu().allocate(Place::Host, 4096).unwrap();
+        assert!(matches!(whole.part(4090, 8), Err(MemoryError::OutOfBounds { .. })));
+        let part = whole.part(96, 16).unwrap();
+        part.set(8, 5u64).unwrap();
+        assert!(matches!(part.get::<u64>(9), Err(MemoryError::OutOfBounds { .. })));
+        assert_eq!((part.address(), whole.get::<u64>(104).unwrap()), (whole.address() + 96, 5));
+        drop(whole);
+        assert_eq!(part.get::<u64>(8).unwrap(), 5);
+    }
+
+    /// Its fields are public: an offset outside of the region has an address all the same.
+    #[test]
+    fn a_device_mapping_with_any_offset_has_addresses() {
+        let region = Space::cpu().allocate(Place::Host, 4096).unwrap();
+        let base = region.address();
+        let mut mapping = DmaRegion { region, offset: 8, bytes: 8, iova: 0, remote: None, guard: Arc::new(()) };
+        for (offset, address) in [(8, base + 8), (1 << 20, base + (1 << 20)), (usize::MAX, base - 1)] {
+            mapping.offset = offset;
+            assert_eq!(mapping.address(), address);
+            assert_eq!(mapping.host().unwrap().as_ptr().addr() as u64, address);
+        }
     }
 }
