@@ -1,7 +1,6 @@
 //! Memory of transfers: counters near the kernels, and lists in pinned host memory.
 
 use super::super::Volume;
-use super::State;
 use super::list::SegmentList;
 use crate::engine::{Args, Engine, abi};
 use crate::memory::{MemoryError, Place, Region};
@@ -107,10 +106,11 @@ unsafe impl Send for Lists {}
 unsafe impl Sync for Lists {}
 
 impl Lists {
-    /// Writes the lists of a transfer to memory of an earlier one, or to new memory.
+    /// Writes the lists of a transfer to memory of an earlier one, or to new memory. `reuse` returns unused memory of at least so many
+    /// bytes, if there is any.
     pub(super) fn fill(
         engine: &Engine,
-        state: &mut State,
+        reuse: impl FnOnce(usize) -> Option<Region>,
         commands: &[abi::SegmentCommand],
         list: &SegmentList,
     ) -> Result<Self, StorageError> {
@@ -119,13 +119,8 @@ impl Lists {
             + size_of_val(commands)
             + size_of_val(&list.segments[..])
             + list.groups.len() * WORD;
-        // A kernel stores the number of its transfer last, and does not use the lists afterwards.
-        let running = &state.running;
-        let usable = |(number, lists): &(u64, Self)| {
-            lists.region.len() >= bytes && running.iter().all(|running| running.number != *number)
-        };
-        let region = match state.dropped.iter().position(usable) {
-            Some(at) => state.dropped.swap_remove(at).1.region,
+        let region = match reuse(bytes) {
+            Some(region) => region,
             None => engine.allocate(Place::Host, bytes.next_power_of_two())?,
         };
         let host = region.host().ok_or_else(|| StorageError::Option("host memory without an address".to_owned()))?;
@@ -138,6 +133,10 @@ impl Lists {
         lists.region.set_slice(group, &list.groups)?;
         lists.region.fill(outcome, list.objects.len() * size_of::<abi::SegmentObject>(), 0)?;
         Ok(lists)
+    }
+
+    pub(super) fn region(&self) -> &Region {
+        &self.region
     }
 
     /// Returns the offsets of commands, segments, groups and outcomes.
@@ -168,5 +167,46 @@ impl Lists {
     /// Returns the outcomes of a transfer that has ended.
     pub(super) fn outcomes(&self, objects: usize) -> Result<Vec<abi::SegmentObject>, MemoryError> {
         self.region.get_slice(self.offsets()[3], objects)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::testing;
+    use crate::storage::volume::extent::Extent;
+
+    #[test]
+    fn the_end_of_a_transfer_is_seen_on_another_thread_and_its_memory_is_used_again() {
+        const NUMBER: u64 = 7;
+        let engine = testing::cpu();
+        let mut list = SegmentList::new();
+        list.object(&[Extent::new(0, 1)], 48).unwrap();
+        for bytes in [16, 32] {
+            // SAFETY: no kernel gets the list.
+            unsafe { list.segment_at(16, bytes, 0) }.unwrap();
+        }
+        let commands = [bytemuck::Zeroable::zeroed()];
+        let lists = Lists::fill(&engine, |_| None, &commands, &list).unwrap();
+        assert_eq!(lists.ended(), 0);
+        let (kernel, outcome) = (lists.region.clone(), lists.offsets()[3]);
+        let ends = std::thread::spawn(move || {
+            kernel.set(outcome, [u64::MAX; size_of::<abi::SegmentObject>() / WORD]).unwrap();
+            kernel.set(0, NUMBER).unwrap();
+        });
+        while lists.ended() != NUMBER && !ends.is_finished() {
+            std::thread::yield_now();
+        }
+        ends.join().unwrap();
+        assert_eq!(lists.ended(), NUMBER);
+        let was = lists.outcomes(1).unwrap();
+        assert!(bytemuck::bytes_of(&was[0]).iter().all(|byte| *byte == 0xff));
+        // Neither the end nor an outcome of the earlier transfer is seen.
+        let again =
+            Lists::fill(&engine, |bytes| Some(lists.region).filter(|region| region.len() >= bytes), &commands, &list);
+        let again = again.unwrap();
+        assert_eq!((again.ended(), again.is_spoiled().unwrap()), (0, false));
+        let outcomes = again.outcomes(1).unwrap();
+        assert!(bytemuck::bytes_of(&outcomes[0]).iter().all(|byte| *byte == 0));
     }
 }

@@ -18,6 +18,7 @@ pub use transfer::{SegmentOutcome, SegmentTransfer};
 
 use super::Volume;
 use crate::engine::{Args, Grid, Stream, abi};
+use crate::memory::Region;
 use crate::storage::contents::{ArrayUse, ArrayUser, Entry};
 use crate::storage::error::StorageError;
 use list::{Limits, refuse};
@@ -139,6 +140,16 @@ impl State {
         let (over, running) = self.running.drain(..).partition(|running| running.lists.ended() == running.number);
         self.running = running;
         over
+    }
+
+    /// Removes and returns memory of at least so many bytes that a dropped transfer had, and that no kernel uses.
+    fn take_unused(&mut self, bytes: usize) -> Option<Region> {
+        // A kernel stores the number of its transfer last, and does not use the lists afterwards.
+        let running = &self.running;
+        let at = self.dropped.iter().position(|(number, lists)| {
+            lists.region().len() >= bytes && running.iter().all(|running| running.number != *number)
+        })?;
+        Some(self.dropped.swap_remove(at).1.region().clone())
     }
 }
 
@@ -327,7 +338,7 @@ impl Inner {
         let mut state = self.state.lock();
         let state = &mut *state;
         state.counters.reserve(engine, objects, groups)?;
-        let lists = Lists::fill(engine, state, &commands, &list)?;
+        let lists = Lists::fill(engine, |bytes| state.take_unused(bytes), &commands, &list)?;
         let number = state.number + 1;
         let job = abi::SegmentJob {
             volume: self.volume.view().volume,
