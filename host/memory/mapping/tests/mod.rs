@@ -59,12 +59,14 @@ fn each_backend_maps_reads_back_and_gives_back() {
         assert_eq!(backends.choose(&scratch, &device).unwrap(), backend);
         assert_eq!(machine.left(), Vec::<String>::new(), "{backend}");
         let region = gpu_memory(4 * GPU_PAGE);
-        region.fill(0, region.len(), 0x5a).unwrap();
+        // Miri takes minutes for all of it.
+        let filled = if cfg!(miri) { 4096 } else { region.len() };
+        region.fill(0, filled, 0x5a).unwrap();
         let mapping = backends.map(&region, &device).unwrap();
         assert_eq!(mapping.bytes, region.len());
         assert!(!machine.left().is_empty(), "{backend} holds something while it maps");
         // The read-back restored the content.
-        assert!(region.get_slice::<u8>(0, region.len()).unwrap().iter().all(|b| *b == 0x5a), "{backend}");
+        assert!(region.get_slice::<u8>(0, filled).unwrap() == vec![0x5a; filled], "{backend}");
         device.device_writes(&mapping, 2 * GPU_PAGE).unwrap();
         // Dropped on another thread than the one that mapped.
         std::thread::spawn(move || drop(mapping)).join().unwrap();
@@ -379,7 +381,7 @@ fn the_cpu_reads_and_writes_gpu_memory_through_gdrdrv() {
         let other: Vec<u8> = seen.iter().map(|b| !b).collect();
         view.write(at, &other).unwrap();
         assert_eq!(region.get_slice::<u8>(at, n).unwrap(), other);
-        region.write(0, &bytes).unwrap();
+        region.write(at, &bytes[at..at + n]).unwrap();
     }
     for (at, n) in [(GPU_PAGE, 1), (1, GPU_PAGE), (usize::MAX, 2)] {
         let expected = |e| matches!(e, Err(MemoryError::OutOfBounds { .. }));
