@@ -295,6 +295,36 @@ fn signals_that_count_are_consumed_once_each_also_where_the_word_wraps() {
 }
 
 #[test]
+fn puts_that_a_kernel_left_unfinished_reach_no_later_allocation() {
+    const HALF: usize = 2 << 20;
+    for way in WAYS {
+        let place = Place::over(way, 2, 1, 1);
+        for round in 0..8 {
+            place.on_all(|world| {
+                let halves = world.malloc::<u8>(2 * HALF).unwrap();
+                halves.write(HALF, &vec![0x5a; HALF]).unwrap();
+                world.barrier_host().unwrap();
+                let offset = halves.offset();
+                let args = args!(world, &halves, HALF as u64, 1 - world.my_pe() as u32);
+                // SAFETY: the kernel's own arguments; memory is passed by reference, which keeps it.
+                let run = unsafe { world.engine().launch("calls_unfinished", place.grid, args) };
+                run.unwrap().finish().unwrap();
+                if round % 2 == 0 {
+                    drop(halves);
+                } else {
+                    world.free(halves).unwrap();
+                }
+                let zeroes = world.calloc::<u8>(2 * HALF).unwrap();
+                assert_eq!(zeroes.offset(), offset);
+                world.barrier_all().unwrap();
+                assert!(zeroes.read(0, 2 * HALF).unwrap().iter().all(|b| *b == 0), "{way:?}, round {round}");
+                world.barrier_host().unwrap();
+            });
+        }
+    }
+}
+
+#[test]
 fn what_others_write_is_collected_once_each() {
     const WORDS: usize = 40;
     for (n, some) in [(2, 0u32), (2, 1), (4, 0), (4, 1)] {

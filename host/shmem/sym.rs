@@ -155,8 +155,9 @@ impl World {
     /// Frees memory at once, on all PEs. Collective.
     ///
     /// # Errors
-    /// - [`ShmemError::InUse`] on all PEs if a kernel, a stream or a clone on one PE still uses the memory. It is then
-    ///   freed, without another `free`, once those have ended.
+    /// - [`ShmemError::InUse`] on all PEs if a kernel, a stream or a clone on one PE still uses the memory; over an adapter
+    ///   also if any kernel is in flight or a connection has failed, because requests for the memory cannot be completed
+    ///   then. It is freed later, without another `free`.
     /// - [`ShmemError::Foreign`] if the memory belongs to another world.
     /// - [`ShmemError::Bootstrap`] if a rank is gone or does not call within [`World::timeout`],
     ///   [`ShmemError::OutOfStep`] if the ranks make different calls.
@@ -167,8 +168,10 @@ impl World {
         }
         let (offset, len) = (memory.offset(), memory.len());
         let call = format!("free of {len} elements at offset {offset} of the heap");
-        // Kernels in flight, and streams that were not synchronised, hold clones of the `Arc`.
-        let all = self.exchange(&call, &[u8::from(Arc::strong_count(&memory.block) > 1)])?;
+        // Kernels in flight, and streams that were not synchronised, hold clones of the `Arc`. An adapter may still write the
+        // memory for `_nbi` calls that kernels left unfinished.
+        let in_use = Arc::strong_count(&memory.block) > 1 || !self.completes_requests();
+        let all = self.exchange(&call, &[u8::from(in_use)])?;
         let pes: Vec<usize> = (0..all.len()).filter(|pe| all[*pe] != [0]).collect();
         if !pes.is_empty() {
             return Err(ShmemError::InUse { pes, offset, len });

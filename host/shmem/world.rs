@@ -312,8 +312,7 @@ impl World {
         if let Some(lost) = self.lost() {
             return Err(BootstrapError::Lost(lost.clone()).into());
         }
-        let windows = self.take_dropped_windows();
-        let dropped = self.allocator().take_dropped();
+        let (dropped, windows) = self.take_dropped();
         let told = Announcement { call: call.to_owned(), dropped, windows };
         // Format: one line of JSON, then the bytes.
         let mut message = serde_json::to_vec(&told).unwrap_or_default();
@@ -434,19 +433,26 @@ impl World {
         self.0.windows.lock()
     }
 
-    /// Takes the numbers of the windows that this PE has dropped. An adapter may still read and write their memory for `_nbi`
-    /// calls that kernels left unfinished; these are completed before the other PEs learn of the drop. A later call does
-    /// that if kernels are in flight, which this PE does not wait for, or if connections have failed.
-    fn take_dropped_windows(&self) -> Vec<u64> {
-        let dropped = self.windows().take_dropped();
-        let is_ready = |network: &Network| !network.has_failed() && self.0.engine.is_idle();
-        let is_complete =
-            dropped.is_empty() || self.network().is_none_or(|network| is_ready(network) && self.quiet().is_ok());
-        if is_complete {
-            return dropped;
+    /// Takes the offsets of the allocations and the numbers of the windows that this PE has dropped. An adapter may still
+    /// read and write their memory for `_nbi` calls that kernels left unfinished; these are completed before the other
+    /// PEs learn of the drop. A later call does that if kernels are in flight, which this PE does not wait for, or if
+    /// connections have failed.
+    fn take_dropped(&self) -> (Vec<usize>, Vec<u64>) {
+        let (dropped, windows) = (self.allocator().take_dropped(), self.windows().take_dropped());
+        if dropped.is_empty() && windows.is_empty() || self.completes_requests() {
+            return (dropped, windows);
         }
-        self.windows().not_sent(dropped);
-        Vec::new()
+        let mut allocator = self.allocator();
+        dropped.into_iter().for_each(|offset| allocator.dropped_here(offset));
+        self.windows().not_sent(windows);
+        Default::default()
+    }
+
+    /// Completes the requests of kernels that have ended. Returns false if that is not possible now: while kernels are in
+    /// flight, or while a connection has failed.
+    pub(super) fn completes_requests(&self) -> bool {
+        let is_ready = |network: &Network| !network.has_failed() && self.0.engine.is_idle();
+        self.network().is_none_or(|network| is_ready(network) && self.quiet().is_ok())
     }
 
     fn allocator(&self) -> MutexGuard<'_, SymmetricAllocator> {

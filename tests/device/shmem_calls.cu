@@ -516,6 +516,13 @@ WB_KERNEL void calls_run(WB_PARAM warpbell::world_ref world, const calls::op* op
 }
 WB_EXPORT(calls_run)
 
+// Begins a put of the second half of an array to the first half on another PE, and ends before it is complete.
+WB_KERNEL void calls_unfinished(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::sym<uint8_t> halves, WB_PARAM uint64_t n,
+                                WB_PARAM uint32_t pe) {
+  world.put_nbi(warpbell::by_block, halves, halves + static_cast<ptrdiff_t>(n), n, pe);
+}
+WB_EXPORT(calls_unfinished)
+
 // Sends messages round the ring at a scope, and counts the words that were wrong.
 WB_KERNEL void calls_messages(WB_PARAM warpbell::world_ref world, WB_PARAM warpbell::sym<uint32_t> box,
                               WB_PARAM warpbell::sym<uint64_t> flags, WB_PARAM uint64_t n, WB_PARAM uint32_t turns, WB_PARAM uint32_t scope,
