@@ -76,6 +76,7 @@ table! {
     cuCtxGetLimit: fn(*mut usize, c_int);
     cuCtxSetLimit: fn(c_int, usize);
     cuPointerGetAttributes: fn(c_uint, *const c_int, *const *mut c_void, CUdeviceptr);
+    cuMemGetAddressRange_v2: fn(*mut CUdeviceptr, *mut usize, CUdeviceptr);
     cuMemGetInfo_v2: fn(*mut usize, *mut usize);
     cuMemAlloc_v2: fn(*mut CUdeviceptr, usize);
     cuMemFree_v2: fn(CUdeviceptr);

@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::driver::{CUdeviceptr, call};
-use super::error::CudaError;
+use super::error::{CudaError, code};
 use cudarc::driver::sys::CUpointer_attribute as Attribute;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
@@ -115,6 +115,14 @@ impl Context {
                 "looking at memory of the program"
             )
         }?;
+        if facts.kind == DEVICE && facts.context == 0 && facts.pool == 0 {
+            // Of mapped memory (cuMemMap) the attributes give all reserved addresses, of which any part may be mapped.
+            // SAFETY: writes one address and one length; the driver looks the address up.
+            let answer = unsafe { (self.driver().cuMemGetAddressRange_v2)(&mut facts.start, &mut facts.bytes, at) };
+            if answer != code::SUCCESS {
+                return Ok(Facts::default());
+            }
+        }
         Ok(facts)
     }
 }

@@ -293,6 +293,7 @@ fn gpu_memory_of_the_program_is_imported() {
         (peer, 64, "memory of GPU 1"),
         (host, 64, "import_host"),
         (plain, (1 << 20) + 1, "ends 1 bytes before"),
+        (mapped, (1 << 16) + 1, "ends 1 bytes before"),
         (0x10, 64, "knows no memory at 0x10"),
         (plain, 0, "at least one byte"),
     ] {

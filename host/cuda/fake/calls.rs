@@ -28,6 +28,7 @@ pub(super) fn driver() -> Driver {
         cuCtxRecordEvent: record_all,
         cuThreadExchangeStreamCaptureMode: exchange,
         cuPointerGetAttributes: pointer,
+        cuMemGetAddressRange_v2: address_range,
         cuMemGetInfo_v2: info,
         cuMemAlloc_v2: mem_alloc,
         cuMemFree_v2: mem_free,
@@ -158,6 +159,8 @@ unsafe extern "C" fn pointer(n: c_uint, names: *const c_int, values: *const *mut
             }
             n if n == Attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL as c_int => a.device as u64,
             n if n == Attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR as c_int => *base,
+            // Of mapped memory the driver gives the reserved addresses.
+            n if n == Attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE as c_int && a.is_mapped => 1 << 37,
             n if n == Attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE as c_int => a.bytes as u64,
             n if n == Attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE as c_int => a.pool as u64,
             n if n == Attribute::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE as c_int => {
@@ -183,6 +186,17 @@ unsafe extern "C" fn pointer(n: c_uint, names: *const c_int, values: *const *mut
         }
     }
     code::SUCCESS
+}
+
+unsafe extern "C" fn address_range(start: *mut CUdeviceptr, bytes: *mut usize, at: CUdeviceptr) -> c_int {
+    let state = state();
+    match state.memory.range(..=at).next_back().filter(|(base, a)| at - **base < a.bytes as u64) {
+        Some((base, a)) => {
+            give!(start, *base);
+            give!(bytes, a.bytes)
+        }
+        None => code::INVALID_VALUE,
+    }
 }
 
 unsafe extern "C" fn info(free: *mut usize, total: *mut usize) -> c_int {
