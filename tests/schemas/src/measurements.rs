@@ -96,6 +96,8 @@ fn transfers_between_pes_are_measured() {
     has(&raw, &["/results/rows/0/p99_9_ns", "/results/rows/0/raw/p50_ns"]);
     let soft = measured("bench shmem put_bw --pes 2 -e 64 -f 64 -n 10 --runs 1 --transport soft");
     has(&soft, &["/results/transport/network/adapter/link"]);
+    let buffer = measured("bench shmem get_bw --pes 2 -e 64 -f 64 -n 10 --runs 1 --copy buffer");
+    assert!(buffer["results"]["rows"].as_array().unwrap().iter().all(|row| row["copy"] == "buffer"), "{buffer}");
     let swept = measured("bench shmem put_bw --pes 2 -e 64 -f 8 -n 10 --runs 1 -c 1,2 -t 1,2");
     has(&swept, &["/config/swept/2", "/config/settings/3/threads", "/results/rows/7/blocks"]);
     measured("bench stream read --device soft:mem -n 3 --chained 10");
