@@ -10,7 +10,7 @@ step_lint() {
 # The Rust library without families, with one and without its kernels, as on docs.rs: no kernel is compiled. `-p`: the C interface needs all
 # families. The long run has each, alone and with those that they work with.
 step_features() {
-  local what packed most=3400000
+  local what packed most=3550000
   python3 .ci/one_library.py
   DOCS_RS=1 cargo check --locked -p warpbell --lib --no-default-features --features cuda-12080
   # All families without `internals`, as bindings have them: what only tests and tools use is not compiled.
