@@ -17,7 +17,6 @@ namespace {
 
 constexpr uint32_t width = warp::width;
 constexpr uint32_t effort = width == 1 ? 40 : width == 4 ? 6 : 1;
-constexpr uint64_t forever = 60ull * 1000000000;
 
 template <class F> void in_one_thread(F f) { stand::run_block(1, f); }
 
