@@ -14,6 +14,7 @@ import csv
 import itertools
 import pathlib
 import shutil
+import signal
 import statistics
 import sys
 import time
@@ -150,7 +151,7 @@ def programs(options, wanted):
 
 
 def measure(options, comparison):
-    """Measures the rounds. A program that fails has no further ones."""
+    """Measures the rounds, and yields the number of each that has begun. A program that fails has no further ones."""
     found = programs(options, comparison.wanted)
     started, longest = time.monotonic(), 0
     for number in range(1, options.rounds + 1):
@@ -159,6 +160,7 @@ def measure(options, comparison):
         if options.limit and number > 1 and time.monotonic() - started + longest > options.limit:
             print(f"# round {number} would not end within --limit {options.limit} s", flush=True)
             break
+        yield number
         began = time.monotonic()
         times = []
         for of in list(found):
@@ -226,14 +228,21 @@ def run(options):
     if not wanted:
         raise Failure(f"no row has `{options.only}` in its name: there are {', '.join(row.name for row in rows.ROWS)}")
     comparison = Comparison(wanted)
-    measure(options, comparison)
+    rounds = 0
+    # `timeout` ends a run by SIGTERM: it has the table of what was measured, as with Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        for rounds in measure(options, comparison):
+            pass
+    except KeyboardInterrupt:
+        comparison.fail(f"interrupted in round {rounds} of {options.rounds}: the table has what was measured by then")
     order = [BEFORE, WARPBELL, BUFFER, RAW, *comparison.ns]
     columns = sorted(comparison.ns, key=order.index)
     for column, head in comparison.heads.items():
         print(f"# {column}: {head}")
     if not columns:
         raise Failure("\n".join(comparison.failures))
-    print(f"# {options.pes} PEs; medians of {options.rounds} rounds (range); * warpbell is behind; all data verified; no multicast")
+    print(f"# {options.pes} PEs; medians of {rounds} rounds (range); * warpbell is behind; all data verified; no multicast")
     print_table(table(comparison, columns))
     if options.csv:
         write_csv(options.csv, comparison, columns)

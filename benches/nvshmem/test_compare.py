@@ -8,11 +8,13 @@ import io
 import json
 import os
 import pathlib
+import signal
 import struct
 import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 import zipfile
 
 import child
@@ -215,6 +217,14 @@ class Runs(unittest.TestCase):
         rounds = [line for line in out.splitlines() if line.startswith("# round")]
         self.assertEqual(["NCCL" in line for line in rounds], [True, False])
         self.assertNotIn("p_rate", out)
+
+    def test_a_run_that_is_ended_has_the_table_of_what_was_measured(self):
+        self.addCleanup(signal.signal, signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+        with unittest.mock.patch.object(compare.Library, "measure", lambda *_: os.kill(os.getpid(), signal.SIGTERM)):
+            message, out = self.compared({"nccl-2.32.3": ([], 0)}, "--rounds", "3")
+        self.assertIn("interrupted in round 1 of 3", message)
+        self.assertIn("medians of 1 rounds", out)
+        self.assertEqual(self.line(out, "p_rate 4")[2], "Gop/s")
 
     def test_what_is_missing_is_named(self):
         self.assertIn("no row has `nothing`", self.compared({}, "--only", "nothing")[0])

@@ -143,9 +143,14 @@ fn is_refused_in_a_capture(state: &mut State) {
     }
 }
 
+/// Returns the allocation that contains an address, and its start.
+fn allocation_at(state: &State, at: CUdeviceptr) -> Option<(&CUdeviceptr, &Allocation)> {
+    state.memory.range(..=at).next_back().filter(|(base, a)| at - **base < a.bytes as u64)
+}
+
 unsafe extern "C" fn pointer(n: c_uint, names: *const c_int, values: *const *mut c_void, at: CUdeviceptr) -> c_int {
     let state = state();
-    let found = state.memory.range(..=at).next_back().filter(|(base, a)| at - **base < a.bytes as u64);
+    let found = allocation_at(&state, at);
     for i in 0..n as usize {
         // SAFETY: the caller passes `n` names and places.
         let (name, to) = unsafe { (*names.add(i), *values.add(i)) };
@@ -190,7 +195,7 @@ unsafe extern "C" fn pointer(n: c_uint, names: *const c_int, values: *const *mut
 
 unsafe extern "C" fn address_range(start: *mut CUdeviceptr, bytes: *mut usize, at: CUdeviceptr) -> c_int {
     let state = state();
-    match state.memory.range(..=at).next_back().filter(|(base, a)| at - **base < a.bytes as u64) {
+    match allocation_at(&state, at) {
         Some((base, a)) => {
             give!(start, *base);
             give!(bytes, a.bytes)

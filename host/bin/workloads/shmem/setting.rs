@@ -469,12 +469,12 @@ impl Setting {
         }
         let scopes = match shape.scope {
             Scope::Thread => shape.threads,
-            Scope::Warp => shape.threads / width,
+            Scope::Warp => shape.threads.div_ceil(width),
             Scope::Block => 1,
         };
         // The kernel rounds both to whole units.
         let part = shape.bytes.div_ceil(u64::from(scopes) * u64::from(shape.blocks) * 16) * 16;
-        let share = u64::from(SHARED_BYTES / scopes.max(1) / 128 * 128);
+        let share = u64::from(SHARED_BYTES / scopes / 128 * 128);
         if part > share {
             return refuse!(
                 "--copy shared: the part of each {} is {part} bytes, and its share of the {SHARED_BYTES} bytes of shared memory is {share}; give smaller messages (-e), more blocks (-c) or another scope (-s)",

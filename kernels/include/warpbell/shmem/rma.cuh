@@ -53,17 +53,7 @@ class world_rma : public world_window {
   /// @param through The scope's shared memory. See bulk_buffer.
   /// @note Otherwise as `put`.
   template <class S, class To, class From> WB_FN void put(S s, To to, From from, size_t n, uint32_t pe, bulk_buffer& through) const {
-    if constexpr (!detail::is_window<To> && !detail::is_window<From>) {
-      using T = element_t<To>;
-      T* d = to;
-      const T* f = from;
-      const size_t bytes = bytes_of(n, sizeof(T));
-      if (stores_do(WB_WORLD_LOAD_STORE, d, bytes, pe) && through.takes<S>(direction::to_peer, address(f), address(d), bytes)) {
-        through.copy(s, address(there(d, pe)), address(f), bytes);
-        return;
-      }
-    }
-    put(s, to, from, n, pe);
+    if (!moved_in_bulk(s, direction::to_peer, to, from, n, pe, through)) put(s, to, from, n, pe);
   }
   /// @brief Copies `n` elements from symmetric address `from` on PE `pe`, through the copy engine where that is faster. All threads
   /// of the scope call this; ends with a sync of the scope.
@@ -71,17 +61,7 @@ class world_rma : public world_window {
   /// @param through The scope's shared memory. See bulk_buffer.
   /// @note Otherwise as `get`.
   template <class S, class To, class From> WB_FN void get(S s, To to, From from, size_t n, uint32_t pe, bulk_buffer& through) const {
-    if constexpr (!detail::is_window<To> && !detail::is_window<From>) {
-      using T = element_t<To>;
-      T* d = to;
-      const T* f = from;
-      const size_t bytes = bytes_of(n, sizeof(T));
-      if (stores_do(WB_WORLD_LOAD_STORE, f, bytes, pe) && through.takes<S>(direction::from_peer, address(d), address(f), bytes)) {
-        through.copy(s, address(d), address(there(f, pe)), bytes);
-        return;
-      }
-    }
-    get(s, to, from, n, pe);
+    if (!moved_in_bulk(s, direction::from_peer, to, from, n, pe, through)) get(s, to, from, n, pe);
   }
 
   /// @brief Copies elements to a PE without waiting. One thread calls this. As above.
@@ -255,6 +235,26 @@ class world_rma : public world_window {
   template <class S> WB_FN bool wait_in_all_lanes(wb_shmem_call call, bool landing) const {
     return all_by_stores() ||
            call_cold<&network::quiet>(net(), static_cast<uint32_t>(call), network::all_lanes, S::rank(), S::count(), landing) == WB_DONE;
+  }
+
+  // Moves elements through a buffer if it can, and is faster. Returns false if nothing was moved.
+  template <class S, class To, class From>
+  WB_FN bool moved_in_bulk(S s, direction way, To to, From from, size_t n, uint32_t pe, bulk_buffer& through) const {
+    if constexpr (detail::is_window<To> || detail::is_window<From>) {
+      return false;
+    } else {
+      using T = element_t<To>;
+      T* d = to;
+      const T* f = from;
+      const bool puts = way == direction::to_peer;
+      const T *here = puts ? f : d, *symmetric = puts ? d : f;
+      const size_t bytes = bytes_of(n, sizeof(T));
+      if (!stores_do(WB_WORLD_LOAD_STORE, symmetric, bytes, pe) || !through.takes<S>(way, address(here), address(symmetric), bytes))
+        return false;
+      const uint64_t far = address(there(symmetric, pe));
+      through.copy(s, puts ? far : address(here), puts ? address(here) : far, bytes);
+      return true;
+    }
   }
 
   // With `finish`, the source of a put may be used again on return, or the data of a get has arrived.
