@@ -317,7 +317,7 @@ pub(super) fn begin_to(engine: &Engine, cleans_up: bool) -> Result<MutexGuard<'_
 }
 
 /// Time between two reads of the error log while kernels run.
-const LOOK: Duration = Duration::from_millis(10);
+pub(super) const LOOK: Duration = Duration::from_millis(10);
 
 /// Waits at most `within` for kernels to end. Once a kernel has raised an error or was told to end, waits at most
 /// `grace` longer: a kernel that loops on values that could not be read may never end. Returns true if the kernels

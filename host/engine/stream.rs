@@ -7,14 +7,14 @@ pub(crate) use awaited::Awaited;
 use super::cpu_queue::{CpuQueue, Point};
 use super::gpu::GpuQueue;
 use super::run::{self, End, RunReport, STOP_GRACE};
-use super::{Args, Backend, Engine, EngineError, Grid, RunError};
+use super::{Args, Backend, Engine, EngineError, Grid, NO_LIMIT, RunError};
 use parking_lot::{Mutex, MutexGuard};
 use std::any::Any;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Kernels that run in the order of their launches. Each starts when the one before it has ended. Cheap to clone; clones
 /// share the stream.
@@ -33,7 +33,7 @@ use std::time::Duration;
 /// # Examples
 ///
 /// ```
-/// use std::time::Duration;
+/// use std::time::{Duration, Instant};
 /// use warpbell::args;
 /// use warpbell::engine::Engine;
 /// use warpbell::memory::Place;
@@ -164,7 +164,7 @@ impl Stream {
     /// # Examples
     ///
     /// ```
-    /// use std::time::Duration;
+    /// use std::time::{Duration, Instant};
     /// use warpbell::args;
     /// use warpbell::engine::Engine;
     /// use warpbell::memory::Place;
@@ -275,6 +275,28 @@ impl Stream {
         }
     }
 
+    /// Waits at most `within` for every kernel of the stream to end, and releases what the stream keeps for them, if only kernels called
+    /// one of `names` were added since the last wait: their caller knows whether they failed. Kernels that have not ended go on.
+    pub(crate) fn collect_only(&self, names: &[&str], within: Duration) {
+        let ended = Instant::now() + within.min(NO_LIMIT);
+        loop {
+            let mut state = self.0.state();
+            if !state.busy || !state.kernels.iter().all(|kernel| names.contains(&kernel.as_str())) {
+                return;
+            }
+            let outcome = match state.wait(ended.saturating_duration_since(Instant::now()).min(run::LOOK)) {
+                Ok(false) if Instant::now() < ended => continue,
+                Ok(false) => return,
+                Ok(true) => self.close(&mut state, Ok(true), Duration::ZERO).map(drop),
+                Err(reason) => Err(self.0.break_off(&mut state, reason)),
+            };
+            if let Err(error) = outcome {
+                tracing::debug!(%error, "kernels failed, of which their caller knows");
+            }
+            return;
+        }
+    }
+
     /// Reports on kernels of which none is in flight any more. `ended` is true if they were not told to stop after `within`.
     fn close(&self, state: &mut State, ended: Result<bool, RunError>, within: Duration) -> Result<RunReport, RunError> {
         let answer = ended.and_then(|in_time| {
@@ -322,7 +344,7 @@ impl Stream {
     /// # Examples
     ///
     /// ```
-    /// use std::time::Duration;
+    /// use std::time::{Duration, Instant};
     /// use warpbell::args;
     /// use warpbell::engine::Engine;
     /// use warpbell::memory::Place;
@@ -360,7 +382,7 @@ impl Stream {
     /// # Examples
     ///
     /// ```
-    /// use std::time::Duration;
+    /// use std::time::{Duration, Instant};
     /// use warpbell::engine::Engine;
     ///
     /// let stream = Engine::cpu()?.stream()?;

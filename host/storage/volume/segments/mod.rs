@@ -378,8 +378,9 @@ impl Inner {
         Ok(SegmentTransfer::new(self.clone(), launched))
     }
 
-    /// Releases what was kept for transfers that have ended. With `stopped`, asks the stream whether others will never run.
-    fn release(&self, stopped: bool) {
+    /// Releases what was kept for transfers that have ended. With `stopped`, asks the stream whether others will never run. Returns true
+    /// if none is left.
+    fn release(&self, stopped: bool) -> bool {
         let mut state = self.state.lock();
         let mut over = state.take_ended();
         // Under the lock that launches take: none of them is between its launch and its entry.
@@ -388,6 +389,7 @@ impl Inner {
         }
         // Under the lock, too: the next transfer may have the same lists.
         let late: Vec<_> = over.iter_mut().filter_map(Running::take_late_array).collect();
+        let none_left = state.running.is_empty();
         drop(state);
         for array in late {
             tracing::warn!(
@@ -396,6 +398,7 @@ impl Inner {
             );
             std::mem::forget(array);
         }
+        none_left
     }
 
     /// Replaces staging memory to which a device or a kernel may still write, and the counters that belong to a transfer that was broken

@@ -434,6 +434,10 @@ fn a_host_that_finds_no_queue_pair_is_told_what_helps() {
         let loading = queue.load(list).unwrap();
         let text = v.read_blocks(0, &mut [0; 512]).unwrap_err().to_string();
         assert!(text.contains(&format!("({queues})")) && text.contains(other), "{text}");
+        // Also when the end was seen before, and nothing waited for the stream.
+        while !loading.is_ended() {
+            std::thread::yield_now();
+        }
         loading.finish(SOON).unwrap();
         v.read_blocks(0, &mut [0; 512]).unwrap();
     }

@@ -1,7 +1,7 @@
 //! A transfer on its stream: waits for its groups, its end, its outcomes.
 
-use super::Inner;
 use super::memory::{Counters, Lists, Staging};
+use super::{Inner, LOAD, STORE};
 use crate::cuda::MemoryOperation;
 use crate::engine::{Args, Awaited, OperationError, Outcome, RunError, Stream, abi};
 use crate::storage::error::StorageError;
@@ -156,7 +156,10 @@ impl SegmentTransfer {
                 return Err(RunError::Stopped { kernel, reason: reason.to_owned(), errors }.into());
             }
         }
-        self.queue.release(false);
+        if self.queue.release(false) {
+            // The kernel ends a moment after its last store. Until then the engine is not idle, and its stream keeps the volume.
+            self.queue.stream.collect_only(&[LOAD, STORE], within);
+        }
         self.outcomes()
     }
 
