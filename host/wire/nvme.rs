@@ -320,6 +320,11 @@ impl CqEntry {
     pub const fn cid(&self) -> u16 {
         self.status as u16
     }
+    /// Returns the entry with another command identifier.
+    pub const fn of_command(mut self, cid: u16) -> Self {
+        self.status = self.status & 0xffff_0000 | cid as u32;
+        self
+    }
     /// Returns the status field.
     pub const fn status(&self) -> Status {
         Status((self.status >> 17) as u16)

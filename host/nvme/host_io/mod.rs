@@ -107,7 +107,11 @@ pub struct HostQueue<'a> {
     tail: u32,
     head: u32,
     slots: Vec<Slot>,
+    /// Number of commands that each slot has had. A command identifier has it beside the slot: a completion that the controller repeats
+    /// belongs to none of the slot's later commands.
+    laps: Vec<u16>,
     staging: Option<Staging>,
+    /// Completions that were taken while another was waited for. Their command identifiers are slots.
     done: VecDeque<CqEntry>,
     deadline: Duration,
     policy: RecoveryPolicy,
@@ -194,6 +198,7 @@ impl<'a> HostQueue<'a> {
             tail: ticket,
             head: ticket,
             slots: vec![Slot::Free; slots],
+            laps: vec![0; slots],
             staging: Some(staging),
             done: VecDeque::new(),
             deadline: DEFAULT_DEADLINE,
@@ -281,7 +286,7 @@ impl<'a> HostQueue<'a> {
 
     // --- single commands ---------------------------------------------------------------------------------------------
 
-    /// Takes a free slot. Its number is the command identifier. Returns `None` if all slots are in use.
+    /// Takes a free slot. Completions name it as their command identifier. Returns `None` if all slots are in use.
     pub fn reserve(&mut self) -> Option<u16> {
         let free = self.slots.iter().position(|s| matches!(s, Slot::Free))?;
         self.slots[free] = Slot::Reserved;
@@ -344,21 +349,47 @@ impl<'a> HostQueue<'a> {
         Ok(())
     }
 
-    /// Submits a command with the identifier of a reserved slot, and writes the doorbell.
+    /// Submits a command in a reserved slot, and writes the doorbell.
     ///
     /// # Errors
     /// [`NvmeError::Options`] if the slot is not reserved, [`NvmeError::Port`] if the doorbell cannot be written.
     pub fn submit(&mut self, cid: u16, mut entry: SqEntry) -> Result<(), NvmeError> {
         self.buffer(cid, 0)?;
-        entry.cdw0 = entry.cdw0 & 0xffff | u32::from(cid) << 16;
+        let slot = usize::from(cid);
+        entry.cdw0 = entry.cdw0 & 0xffff | u32::from(self.next_identifier(slot)) << 16;
         let mask = (1u32 << self.log2_depth) - 1;
         let at = (self.tail & mask) as usize * size_of::<SqEntry>();
         // SAFETY: within the ring. Fewer commands than entries are in flight, so the controller has consumed this
         // entry.
         unsafe { store_command(self.sq.add(at), &entry) };
         self.tail = self.tail.wrapping_add(1);
-        self.slots[usize::from(cid)] = Slot::InFlight { entry, started: Instant::now(), asked: None };
+        self.slots[slot] = Slot::InFlight { entry, started: Instant::now(), asked: None };
         self.set.get().ring(self.index, false, self.tail & mask)
+    }
+
+    /// Returns the slot of a command.
+    fn slot_of(&self, cid: u16) -> usize {
+        usize::from(cid) % self.slots.len().max(1)
+    }
+
+    /// Returns the number of identifiers that each slot has. FFFFh is none: error log entries use it for errors of no command (NVMe Base
+    /// 2.1, 5.1.12.1.2).
+    fn laps_of_slot(&self) -> usize {
+        (usize::from(u16::MAX) / self.slots.len().max(1)).max(1)
+    }
+
+    /// Returns the identifier of a slot's next command: the slot and the lap.
+    fn next_identifier(&mut self, slot: usize) -> u16 {
+        let lap = usize::from(self.laps[slot]);
+        self.laps[slot] = ((lap + 1) % self.laps_of_slot()) as u16;
+        (lap * self.slots.len() + slot) as u16
+    }
+
+    /// Returns the identifier of a slot's latest command.
+    fn identifier(&self, slot: usize) -> u16 {
+        let laps = self.laps_of_slot();
+        let lap = (usize::from(self.laps[slot]) + laps - 1) % laps;
+        (lap * self.slots.len() + slot) as u16
     }
 
     /// Returns the next completion, if there is one. Its slot stays reserved, including the
@@ -386,15 +417,20 @@ impl<'a> HostQueue<'a> {
             }
             self.head = self.head.wrapping_add(1);
             let cid = entry.cid();
-            let before = match self.slots.get_mut(usize::from(cid)) {
-                Some(slot @ Slot::InFlight { .. }) => std::mem::replace(slot, Slot::Reserved),
-                // A late completion: no caller waits for it, and the device does not use its buffer any more.
-                Some(slot @ Slot::GivenUp { .. }) => std::mem::replace(slot, Slot::Free),
+            let at = self.slot_of(cid);
+            let before = match self.slots.get(at) {
+                Some(slot @ (Slot::InFlight { entry, .. } | Slot::GivenUp { entry })) if entry.cid() == cid => *slot,
                 _ => Slot::Free,
             };
+            match before {
+                Slot::InFlight { .. } => self.slots[at] = Slot::Reserved,
+                // A late completion: no caller waits for it, and the device does not use its buffer any more.
+                Slot::GivenUp { .. } => self.slots[at] = Slot::Free,
+                Slot::Free | Slot::Reserved => {}
+            }
             self.set.get().ring(self.index, true, self.head & mask)?;
             match before {
-                Slot::InFlight { .. } => return Ok(Some(entry)),
+                Slot::InFlight { .. } => return Ok(Some(entry.of_command(at as u16))),
                 Slot::GivenUp { .. } => {}
                 Slot::Free | Slot::Reserved => {
                     // A controller that completes commands that were not submitted is not
@@ -460,12 +496,13 @@ impl<'a> HostQueue<'a> {
     /// Requests the abort of every command that is past its deadline, so that the waits for them overlap.
     fn abort_late(&mut self) -> Result<(), NvmeError> {
         let limit = self.limit();
-        for cid in 0..self.slots.len() {
-            if let Slot::InFlight { started, asked: asked @ None, .. } = &mut self.slots[cid]
+        for slot in 0..self.slots.len() {
+            if let Slot::InFlight { entry, started, asked: asked @ None } = &mut self.slots[slot]
                 && started.elapsed() > limit
             {
+                let cid = entry.cid();
                 *asked = Some(Instant::now());
-                self.controller().abort(self.id, cid as u16)?;
+                self.controller().abort(self.id, cid)?;
             }
         }
         Ok(())
@@ -513,7 +550,7 @@ impl<'a> HostQueue<'a> {
             queue: self.id,
             command: named(entry),
             opcode: entry.opcode(),
-            cid,
+            cid: entry.cid(),
             waited: missed.duration_since(started),
             csts,
             next,
@@ -537,7 +574,10 @@ impl<'a> HostQueue<'a> {
         if done.status().is_success() {
             return Ok(());
         }
-        Err(refused(Interface::NvmeIo, self.controller().name(), self.id, named(entry), entry, done))
+        // As the controller knows the command.
+        let cid = self.identifier(self.slot_of(done.cid()));
+        let sent = SqEntry { cdw0: entry.cdw0 & 0xffff | u32::from(cid) << 16, ..*entry };
+        Err(refused(Interface::NvmeIo, self.controller().name(), self.id, named(entry), &sent, &done.of_command(cid)))
     }
 }
 

@@ -79,9 +79,9 @@ impl HostQueue<'_> {
         let controller = self.controller().clone();
         let id = self.id;
         let mut commands = Vec::new();
-        for (cid, slot) in self.slots.iter().enumerate() {
+        for slot in &self.slots {
             if let Slot::InFlight { entry, .. } | Slot::GivenUp { entry } = slot {
-                commands.push(Unfinished { cid: cid as u16, ..Unfinished::new(id, entry) });
+                commands.push(Unfinished::new(id, entry));
             }
         }
         let idle = commands.is_empty();

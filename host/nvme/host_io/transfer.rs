@@ -213,23 +213,23 @@ impl HostQueue<'_> {
     /// flight for another submission.
     fn retry(&mut self, job: &mut Job<'_>, e: NvmeError) -> Result<(), NvmeError> {
         let late = match &e {
-            NvmeError::TimedOut { queue, cid, .. } if *queue == self.id => Some(usize::from(*cid)),
+            NvmeError::TimedOut { queue, cid, .. } if *queue == self.id => Some(self.slot_of(*cid)),
             _ => None,
         };
         // Only the late command's attempts count; without one the controller is at fault, and all attempts count.
         let used_up = |i: usize| {
-            job.flying[i].is_some_and(|(_, p)| p.tries >= self.policy.attempts) && late.is_none_or(|cid| cid == i)
+            job.flying[i].is_some_and(|(_, p)| p.tries >= self.policy.attempts) && late.is_none_or(|slot| slot == i)
         };
         let used_up = (0..job.flying.len()).any(used_up);
         if used_up || !self.may_retry(&e) {
             return Err(e);
         }
         tracing::debug!(device = self.controller().name(), error = %e, "commands are submitted again");
-        if let Some(cid) = late
-            && matches!(self.slots.get(cid), Some(Slot::Free))
+        if let Some(slot) = late
+            && matches!(self.slots.get(slot), Some(Slot::Free))
         {
             // The command was aborted, and the queue works.
-            job.again.extend(job.flying[cid].take().map(|(_, piece)| piece));
+            job.again.extend(job.flying[slot].take().map(|(_, piece)| piece));
             return Ok(());
         }
         self.recover_in_budget()?;
