@@ -32,8 +32,6 @@ mod publish;
 mod restore;
 #[cfg(test)]
 mod self_checked_tests;
-#[cfg(test)]
-mod sequence_tests;
 mod store;
 mod stored;
 mod superblock;

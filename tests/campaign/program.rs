@@ -1,0 +1,99 @@
+//! Runs the program as its users do, for a limited time.
+
+use crate::tree;
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Output and time of a run.
+pub struct Ended {
+    pub status: ExitStatus,
+    pub out: String,
+    pub err: String,
+    pub took: Duration,
+}
+
+impl Ended {
+    /// Returns true if the program reported a failure in order: exit code 1 or 124 with a message.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self.status.code(), Some(1 | 124)) && self.err.lines().any(|l| l.starts_with("error: "))
+    }
+
+    /// Returns an end that is wrong whatever was to be expected: a signal, a panic, an exit code without a message.
+    pub fn disorder(&self) -> Option<String> {
+        let what = if let Some(signal) = self.status.signal() {
+            format!("ended by signal {signal}")
+        } else if self.err.contains("panicked at") {
+            "a thread panicked".to_owned()
+        } else if !self.status.success() && !self.is_refusal() {
+            format!("{} without a message", self.status)
+        } else {
+            return None;
+        };
+        Some(format!("{what}\n{}", self.text()))
+    }
+
+    /// Returns all that the program said.
+    pub fn text(&self) -> String {
+        format!("{}\n{}", self.out.trim_end(), self.err.trim_end())
+    }
+}
+
+/// Returns a command of the program, without input.
+pub fn command<'a>(args: impl IntoIterator<Item = &'a str>) -> Command {
+    let mut command = Command::new(tree::program());
+    command.current_dir(tree::root()).args(args).stdin(Stdio::null());
+    command
+}
+
+/// Runs a command that is killed after `limit`.
+///
+/// # Errors
+/// What was wrong: it could not be started, or did not end within the limit.
+pub fn run(command: &mut Command, limit: Duration) -> Result<Ended, String> {
+    let started = Instant::now();
+    let started_as = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = started_as.map_err(|e| format!("{command:?}: {e}"))?;
+    let readers = [reader(child.stdout.take()), reader(child.stderr.take())];
+    let status = await_end(&mut child, started + limit);
+    let [out, err] = readers.map(|reader| reader.join().unwrap_or_default());
+    let took = started.elapsed();
+    match status {
+        Some(status) => Ok(Ended { status, out, err, took }),
+        None => Err(format!("not over after {limit:?}: {command:?}\n{out}\n{err}")),
+    }
+}
+
+/// Waits for the end of a process. Kills it at `until`, and returns `None` then.
+pub fn await_end(child: &mut Child, until: Instant) -> Option<ExitStatus> {
+    let mut pause = Duration::from_micros(200);
+    loop {
+        if let Ok(Some(status)) = child.try_wait() {
+            return Some(status);
+        }
+        if Instant::now() >= until {
+            // It has ended meanwhile if this fails.
+            let _ = child.kill();
+            let _ = child.wait();
+            return None;
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(5));
+    }
+}
+
+/// Reads a stream to its end, in a thread of its own: a full pipe would hold the process up.
+fn reader(stream: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What was read before an error is shown.
+        let _ = stream.map(|mut s| s.read_to_end(&mut bytes));
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// Creates an empty folder in memory where the system has such a file system, and in the folder for temporary files elsewhere.
+pub fn folder_in_memory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a temporary folder")
+}
