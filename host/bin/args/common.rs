@@ -120,8 +120,7 @@ pub struct EngineArgs {
 // For commands that use devices and start no kernels.
 #[derive(Args, Clone, Debug)]
 pub struct DeadlineArgs {
-    /// Time limit of one command of a device; what failing commands may take in all is a few times as much
-    /// (docs/devices.md)
+    /// Time limit of one command of a device; failing commands may take two seconds more in all (docs/devices.md)
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub deadline: Duration,
 }

@@ -78,6 +78,9 @@ struct Staging {
     separate: bool,
 }
 
+/// Time for an aborted command to complete, where nothing is left of the budget.
+const SHORT_GRACE: Duration = Duration::from_millis(100);
+
 #[derive(Clone, Copy)]
 enum Slot {
     Free,
@@ -86,6 +89,8 @@ enum Slot {
     InFlight {
         entry: SqEntry,
         started: Instant,
+        /// Time from the submission on that it has to complete.
+        limit: Duration,
         /// Time of the Abort, if one was requested.
         asked: Option<Instant>,
     },
@@ -363,7 +368,7 @@ impl<'a> HostQueue<'a> {
         // entry.
         unsafe { store_command(self.sq.add(at), &entry) };
         self.tail = self.tail.wrapping_add(1);
-        self.slots[slot] = Slot::InFlight { entry, started: Instant::now(), asked: None };
+        self.slots[slot] = Slot::InFlight { entry, started: Instant::now(), limit: self.limit(), asked: None };
         self.set.get().ring(self.index, false, self.tail & mask)
     }
 
@@ -457,18 +462,20 @@ impl<'a> HostQueue<'a> {
             if let Some(done) = self.poll()? {
                 return Ok(done);
             }
-            let oldest = self.slots.iter().enumerate().filter_map(|(cid, s)| match s {
-                Slot::InFlight { entry, started, .. } => Some((*started, cid as u16, *entry)),
+            let left = self.slots.iter().enumerate().filter_map(|(cid, s)| match s {
+                Slot::InFlight { entry, started, limit, .. } => {
+                    Some((self.limit_now(*limit).saturating_sub(started.elapsed()), *started, cid as u16, *entry))
+                }
                 _ => None,
             });
-            let Some((started, cid, entry)) = oldest.min_by_key(|o| o.0) else {
+            let Some((left, started, cid, entry)) = left.min_by_key(|o| o.0) else {
                 let reason = "nothing is in flight; submit before waiting".to_owned();
                 return Err(NvmeError::Options { device: self.controller().name().to_owned(), reason });
             };
             if looks {
                 self.set.get().check().inspect_err(|_| self.give_up_all())?;
             }
-            if started.elapsed() > self.limit() {
+            if left.is_zero() {
                 return self.end_late(cid, &entry, started);
             }
             looks = wait.pause();
@@ -495,14 +502,12 @@ impl<'a> HostQueue<'a> {
 
     /// Requests the abort of every command that is past its deadline, so that the waits for them overlap.
     fn abort_late(&mut self) -> Result<(), NvmeError> {
-        let limit = self.limit();
         for slot in 0..self.slots.len() {
-            if let Slot::InFlight { entry, started, asked: asked @ None } = &mut self.slots[slot]
-                && started.elapsed() > limit
+            if let Slot::InFlight { entry, started, limit, asked: None } = self.slots[slot]
+                && started.elapsed() > self.limit_now(limit)
             {
-                let cid = entry.cid();
-                *asked = Some(Instant::now());
-                self.controller().abort(self.id, cid)?;
+                self.slots[slot] = Slot::InFlight { entry, started, limit, asked: Some(Instant::now()) };
+                self.controller().abort(self.id, entry.cid())?;
             }
         }
         Ok(())
@@ -516,7 +521,10 @@ impl<'a> HostQueue<'a> {
         self.left_at_miss = self.left();
         let asked = self.abort_late();
         self.is_mute = matches!(asked, Err(NvmeError::TimedOut { .. } | NvmeError::QueueStuck { .. }));
-        let grace = self.policy.abort_grace;
+        // An abort that the controller executes takes less than this, also when nothing of the budget is left.
+        let grace = self
+            .left_at_miss
+            .map_or(self.policy.abort_grace, |left| self.policy.abort_grace.min(left.max(SHORT_GRACE)));
         let (mut wait, mut aborted) = (Wait::new(), false);
         // Even a command that the controller says it did not abort may complete now.
         while asked.is_ok()

@@ -32,9 +32,14 @@ impl HostQueue<'_> {
         self.engine.as_ref().is_some_and(Engine::is_told_to_end)
     }
 
-    /// Returns the time from its submission on that a command has to complete.
+    /// Returns the time that a command has which is submitted now: less than a deadline once others did not complete.
     pub(super) fn limit(&self) -> Duration {
-        if self.is_stopped() { self.deadline.min(STOP_WAIT) } else { self.deadline }
+        self.budget.as_ref().map_or(self.deadline, |budget| budget.limit(Instant::now(), self.deadline))
+    }
+
+    /// Returns what is left of the time of a command, from its submission on, once the engine was told to end.
+    pub(super) fn limit_now(&self, limit: Duration) -> Duration {
+        if self.is_stopped() { limit.min(STOP_WAIT) } else { limit }
     }
 
     /// Uses the budget for the time since `from`, in which a command did not complete or the queue was recovered.
@@ -57,7 +62,7 @@ impl HostQueue<'_> {
         }
         self.policy.in_flight == InFlight::Requeue
             && !self.is_stopped()
-            && self.left_at_miss.is_none_or(|left| left >= self.deadline)
+            && self.left_at_miss.is_none_or(|left| left >= RetryBudget::least(self.deadline))
     }
 
     /// Recovers the queue at the expense of the budget.

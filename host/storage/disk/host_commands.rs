@@ -64,8 +64,7 @@ impl Disk {
         told(use_it(&mut queue, &namespace))
     }
 
-    /// Fails for a device that left a command without completion when less than a deadline was left of the budget, until
-    /// a deadline is regained.
+    /// Fails for a device that left a command without completion when too little was left of the budget, until that is regained.
     fn check_budget(&self, device: usize) -> Result<(), StorageError> {
         let (host, engine) = (&self.host, &self.engine);
         let Some(command) = host.given_up[device].lock().clone() else { return Ok(()) };
@@ -73,7 +72,7 @@ impl Disk {
             return Err(told_to_end(engine.stopped_for()));
         }
         let deadline = engine.deadline();
-        if host.budget.left(Instant::now(), deadline) >= deadline {
+        if host.budget.left(Instant::now(), deadline) >= RetryBudget::least(deadline) {
             host.take_in(device);
             return Ok(());
         }
@@ -87,7 +86,8 @@ impl Disk {
         let (host, engine) = (&self.host, &self.engine);
         if let Some(command) = e.uncompleted() {
             let is_told = engine.is_told_to_end();
-            if is_told || host.budget.left(Instant::now(), engine.deadline()) < engine.deadline() {
+            let deadline = engine.deadline();
+            if is_told || host.budget.left(Instant::now(), deadline) < RetryBudget::least(deadline) {
                 *host.given_up[device].lock() = Some(command.to_owned());
             }
             if is_told {

@@ -10,7 +10,7 @@ pub(in crate::storage) struct HostSide {
     pub(in crate::storage) queues: Vec<Option<Mutex<HostQueue<'static>>>>,
     pub(in crate::storage) policy: Mutex<RecoveryPolicy>,
     pub(in crate::storage) budget: RetryBudget,
-    /// For each device, the command that it left without completion when less than a deadline was left of the budget.
+    /// For each device, the command that it left without completion when too little was left of the budget.
     /// Until a deadline is regained, it gets no other.
     pub(in crate::storage) given_up: Vec<Mutex<Option<String>>>,
 }
