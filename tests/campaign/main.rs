@@ -9,6 +9,7 @@
 #![cfg(all(feature = "cli", target_os = "linux"))]
 
 mod campaign;
+mod faults;
 mod program;
 mod random;
 mod sequences;
@@ -27,7 +28,8 @@ use std::time::{Duration, Instant};
 use warpbell::units::parse_duration;
 
 /// Every campaign, by name, in the order in which they run.
-const CAMPAIGNS: [(&str, fn() -> Box<dyn Campaign>); 1] = [("sequences", || Box::new(sequences::Sequences))];
+const CAMPAIGNS: &[(&str, fn() -> Box<dyn Campaign>)] =
+    &[("faults", || Box::new(faults::Faults::new())), ("sequences", || Box::new(sequences::Sequences))];
 
 /// Seeds whose runs are complete before the totals are written.
 const SEEDS_PER_JOB: u64 = 8;
@@ -68,7 +70,7 @@ fn main() -> ExitCode {
 
 /// Runs the campaigns that were asked for. Returns true if no run has failed.
 fn run(args: &Args) -> Result<bool, String> {
-    let known = || CAMPAIGNS.map(|(name, _)| name).join(", ");
+    let known = || CAMPAIGNS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
     if let Some(name) = args.names.iter().find(|n| CAMPAIGNS.iter().all(|(known, _)| known != n)) {
         return Err(format!("no campaign `{name}`; there are: {}", known()));
     }

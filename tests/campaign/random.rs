@@ -22,6 +22,12 @@ impl Random {
         self.next() % limit
     }
 
+    /// Returns a number below a power of two up to `2^most`: small numbers are frequent.
+    pub fn small(&mut self, most: u64) -> u64 {
+        let bits = self.below(most + 1);
+        self.below(1 << bits)
+    }
+
     /// Returns true once in `of` times.
     pub fn once_in(&mut self, of: u64) -> bool {
         self.below(of) == 0
