@@ -8,13 +8,12 @@ use libfuzzer_sys::fuzz_target;
 
 // Other parts of the module are for the program's commands.
 #[allow(dead_code, unused_imports)]
-#[path = "../../host/bin/workloads/report.rs"]
-mod report;
-#[allow(dead_code, unused_imports)]
 #[path = "../../host/bin/reports/mod.rs"]
 mod reports;
+#[path = "../../host/bin/workloads/spread.rs"]
+pub mod spread;
 mod workloads {
-    pub use super::report;
+    pub use super::spread;
 }
 
 const REPORTS: [&str; 6] = [

@@ -76,7 +76,7 @@ pub struct Point {
 impl Point {
     /// Returns the point with the median of measurements, of which there is one at least.
     pub fn of(x: f64, values: &[f64]) -> Option<Self> {
-        let spread = crate::workloads::report::Spread::of(values.iter().copied())?;
+        let spread = crate::workloads::spread::Spread::of(values.iter().copied())?;
         let range = (spread.min < spread.max).then_some([spread.min, spread.max]);
         Some(Self { x, y: spread.median, range })
     }

@@ -176,7 +176,7 @@ fn range_of(count: u64) -> f64 {
 }
 
 fn median(values: &[f64]) -> f64 {
-    crate::workloads::report::Spread::of(values.iter().copied()).map_or(f64::NAN, |spread| spread.median)
+    crate::workloads::spread::Spread::of(values.iter().copied()).map_or(f64::NAN, |spread| spread.median)
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 //! an access: no device takes part.
 
 use super::error::{MeasureError, refuse};
-use super::report::{Spread, nanoseconds};
+use super::report::nanoseconds;
+use super::spread::Spread;
 use rayon::prelude::*;
 use serde::Serialize;
 use std::fmt;

@@ -1,6 +1,7 @@
 //! Results of one run of a graph algorithm, and of several runs together.
 
-use super::report::{Spread, nanoseconds};
+use super::report::nanoseconds;
+use super::spread::Spread;
 use serde::Serialize;
 use std::fmt;
 use std::time::Duration;

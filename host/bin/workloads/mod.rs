@@ -19,4 +19,5 @@ pub mod queue;
 pub mod rdma;
 pub mod report;
 pub mod shmem;
+pub mod spread;
 pub mod stream;

@@ -5,7 +5,7 @@ mod capsules;
 
 use super::error::{MeasureError, refuse};
 use super::params::{AdapterSaw, PostClock, QueueSubmitted, WarpPosted};
-use super::report::Spread;
+use super::spread::Spread;
 use capsules::CapsuleQueues;
 use serde::Serialize;
 use std::fmt;

@@ -4,7 +4,7 @@
 use super::error::{MeasureError, refuse};
 use super::multiprocessors::{self, Compute, GpuCost};
 use super::params::{QueueServiced as Serviced, QueueSubmitted as Submitted};
-use super::report::Spread;
+use super::spread::Spread;
 use bytemuck::Zeroable;
 use serde::Serialize;
 use std::fmt;

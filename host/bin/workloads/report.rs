@@ -97,32 +97,6 @@ pub struct PathReport {
     pub redundancy: Option<Redundancy>,
 }
 
-/// Minimum, median and maximum of several measurements.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Spread {
-    /// Minimum.
-    pub min: f64,
-    /// Median; for an even number of values, the mean of the two in the middle.
-    pub median: f64,
-    /// Maximum.
-    pub max: f64,
-}
-
-impl Spread {
-    /// Computes the spread of `values`; `None` if there are none.
-    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
-        let mut v: Vec<f64> = values.into_iter().collect();
-        v.sort_by(f64::total_cmp);
-        let middle = v.len() / 2;
-        let median = match v.len() {
-            0 => return None,
-            n if n.is_multiple_of(2) => (v[middle - 1] + v[middle]) / 2.0,
-            _ => v[middle],
-        };
-        Some(Self { min: v[0], median, max: v[v.len() - 1] })
-    }
-}
-
 /// Converts a duration to whole nanoseconds, the unit of times in JSON; saturates.
 pub fn nanoseconds(d: Duration) -> u64 {
     u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)
@@ -131,13 +105,6 @@ pub fn nanoseconds(d: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn spreads_have_their_middle() {
-        assert_eq!(Spread::of([]), None);
-        assert_eq!(Spread::of([3.0, 1.0, 2.0]), Some(Spread { min: 1.0, median: 2.0, max: 3.0 }));
-        assert_eq!(Spread::of([4.0, 1.0, 2.0, 3.0]).unwrap().median, 2.5);
-    }
 
     #[test]
     fn a_report_without_a_device_has_no_path() {

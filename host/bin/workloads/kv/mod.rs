@@ -7,7 +7,7 @@ pub use pages::KvShape;
 
 use super::error::MeasureError;
 use super::multiprocessors::{Compute, GpuCost};
-use super::report::Spread;
+use super::spread::Spread;
 use pages::Pages;
 use serde::Serialize;
 use std::fmt;

@@ -7,7 +7,7 @@ use super::test::{CopyPath, Family, Test};
 use crate::workloads::error::{MeasureError, refuse};
 use crate::workloads::multiprocessors::{Compute, GpuCost};
 use crate::workloads::params::{BlockClock, GateWords, ShmemTest as Parameters};
-use crate::workloads::report::Spread;
+use crate::workloads::spread::Spread;
 use bytemuck::{Pod, Zeroable};
 use std::time::Duration;
 use warpbell::args;

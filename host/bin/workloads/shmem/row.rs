@@ -3,7 +3,7 @@
 use super::setting::{Setting, Shape};
 use super::test::{CopyPath, Family, Test};
 use crate::workloads::multiprocessors::GpuCost;
-use crate::workloads::report::Spread;
+use crate::workloads::spread::Spread;
 use serde::Serialize;
 use std::fmt;
 use warpbell::units::Bytes;
