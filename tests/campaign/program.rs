@@ -2,7 +2,7 @@
 
 use crate::tree;
 use std::io::Read;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -40,10 +40,19 @@ impl Ended {
     }
 }
 
-/// Returns a command of the program, without input.
+/// Returns a command of the program, without input. It is killed when the thread that has started it ends.
 pub fn command<'a>(args: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(tree::program());
     command.current_dir(tree::root()).args(args).stdin(Stdio::null());
+    let end_together = || {
+        // SAFETY: a system call with values, which may be made between fork and exec.
+        match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } {
+            -1 => Err(std::io::Error::last_os_error()),
+            _ => Ok(()),
+        }
+    };
+    // SAFETY: the closure makes one system call and allocates nothing.
+    unsafe { command.pre_exec(end_together) };
     command
 }
 
