@@ -70,7 +70,13 @@ pub(in crate::storage) fn newest<'a>(
     if !doubtful.is_empty() && known != Some(block.generation) {
         return Err(Doubt::Unread { copies: doubtful, newest: Some((device, block.generation)) });
     }
-    let holds = |d: usize| is_member(block, d) && whole.iter().any(|(other, ..)| *other == d);
+    // A generation is committed once every member has its superblock. A member that has an older one alone is not what it was: someone
+    // has put back what it held before. Without a commit the writes of superblocks were cut off, behind those of the data.
+    let is_committed = read(heads).any(|(_, head)| head.is_committed(block));
+    let has_latest = |d: usize| {
+        !is_committed || read(heads).any(|(o, head)| o == d && head.latest(block.uuid) >= Some(block.generation))
+    };
+    let holds = |d: usize| is_member(block, d) && whole.iter().any(|(other, ..)| *other == d) && has_latest(d);
     let outdated = heads.iter().enumerate().filter(|(d, _)| !holds(*d)).map(|(d, head)| (d, reason(head, block)));
     let is_behind = read(heads).any(|(d, head)| {
         holds(d)
@@ -190,6 +196,17 @@ mod tests {
         assert!(matches!(found(&[unread(), unread()]), Err(Doubt::Unread { newest: None, .. })));
         assert!(matches!(found(&[unread(), empty()]), Err(Doubt::Unread { newest: None, .. })));
         assert_eq!(found(&[empty(), empty()]), Err(Doubt::Manifest(ManifestError::Absent)));
+    }
+
+    #[test]
+    fn a_member_that_went_back_is_outdated() {
+        let of = |generation, committed| -> ReadHead {
+            Ok(Head::parse(&bytes([Some(block(generation, 0b11, 0)), None], committed)))
+        };
+        // Superblocks are cut off before the commit. The data is there by then.
+        assert_eq!(found(&[of(6, 5), of(5, 5)]), Ok((6, vec![], true)));
+        assert_eq!(found(&[of(6, 6), of(5, 5)]), Ok((6, vec![1], false)));
+        assert_eq!(found(&[of(6, 5), of(4, 6)]), Ok((6, vec![], true)), "its superblock of generation 6 is damaged");
     }
 
     #[test]
