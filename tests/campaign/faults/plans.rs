@@ -65,6 +65,11 @@ impl Plan {
         Self { kind, options, is_silent, trouble }
     }
 
+    /// Returns the plan without its faults.
+    pub fn without_faults(self) -> Self {
+        Self { options: String::new(), is_silent: false, trouble: None, ..self }
+    }
+
     pub fn kind(&self) -> &'static str {
         self.kind
     }
