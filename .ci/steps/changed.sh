@@ -35,6 +35,7 @@ readonly AFFECTED=(
   'tests/device/*.rs'                       'format language lint tests stress'
   'tests/device/*'                          'language tests stress compilers kernels device_functions'
   'tests/rig/*'                             'language rig'
+  'tests/campaign/*'                        'format language lint campaign'
   'tests/rig_rdma/*|tests/rdma_reference/*|tests/webgraph/*' 'format language lint'
   'tests/rig_*|tests/device_io.rs'          'format language lint tests rig'
   'tests/gpu/*|tests/launchers/*'           'language'
@@ -43,8 +44,8 @@ readonly AFFECTED=(
   'tests/*'                                 'format language lint tests'
   'host/bin/*'                              'format language lint tests schemas docs job python'
   'host/graph/*'                            'format language lint tests schemas features docs examples job python'
-  'host/shmem/*|host/rdma/*|host/soft/nic/*' 'format language lint tests schemas stress features docs examples python'
-  'host/*'                                  'format language lint tests schemas stress features docs tutorial examples job python rig'
+  'host/shmem/*|host/rdma/*|host/soft/nic/*' 'format language lint tests schemas stress features docs campaign examples python'
+  'host/*'                                  'format language lint tests schemas stress features docs campaign tutorial examples job python rig'
 )
 
 # Names the steps of a file.

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Dependencies of all lock files, and unsafe code under Miri. Part of `.ci/run long`. Sourced by .ci/run.
+# Random faults; dependencies of all lock files, and unsafe code under Miri, which are parts of `.ci/run long`. Sourced by .ci/run.
 
 readonly CARGO_DENY=0.20.2 CARGO_SBOM=0.10.0
 # The advisory database comes from outside of all registries.
@@ -13,6 +13,20 @@ readonly MIRI_TESTS=(memory::copy memory::mapping::syscalls memory::mapping::tes
 # (`copy_out_wide`) and string instructions are replaced by loops.
 readonly MIRI_SKIPPED=(a_file_is_mapped_shared the_machines_own_calls_answer_errors gdrdrvs_handles_are_pages)
 readonly MIRI_LIMIT_S=3600
+
+# Time for each campaign every day, and in `.ci/run long`.
+readonly CAMPAIGN_TIME=20s LONG_CAMPAIGN_TIME=${WARPBELL_CAMPAIGN_TIME:-20m}
+
+# The first runs of each campaign, the same ones every day.
+step_campaign() {
+  shown "cargo test --locked --test campaign -- --time $CAMPAIGN_TIME"
+  grep -qE "^campaign: [1-9].* 0 wrong" target/ci/last.txt || die "no campaign ran"
+}
+
+# More of them, behind those of the last time: target/ci/campaign.json has the totals.
+step_campaign_long() {
+  shown "cargo test --locked --test campaign -- --time $LONG_CAMPAIGN_TIME --state target/ci/campaign.json"
+}
 
 # cargo-deny on the packages of a manifest: `deny_check MANIFEST OPTION... CHECK...`. Prints the outcome of each check.
 deny_check() {
