@@ -1,4 +1,4 @@
-//! What a campaign is.
+//! Campaigns and outcomes of their runs.
 
 use std::panic::{self, AssertUnwindSafe};
 
@@ -14,7 +14,7 @@ pub trait Campaign: Sync {
     fn run(&self, seed: u64) -> Outcome;
 }
 
-/// How a run ended.
+/// Class of a right outcome, or a description of a wrong one.
 pub type Outcome = Result<&'static str, String>;
 
 /// Makes one run, and turns a panic into a wrong outcome.

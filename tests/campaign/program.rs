@@ -16,7 +16,7 @@ pub struct Ended {
 
 impl Ended {
     /// Returns true if the program reported a failure in order: exit code 1 or 124 with a message.
-    pub fn is_refusal(&self) -> bool {
+    pub fn reports_error(&self) -> bool {
         matches!(self.status.code(), Some(1 | 124)) && self.err.lines().any(|l| l.starts_with("error: "))
     }
 
@@ -26,7 +26,7 @@ impl Ended {
             format!("ended by signal {signal}")
         } else if self.err.contains("panicked at") {
             "a thread panicked".to_owned()
-        } else if !self.status.success() && !self.is_refusal() {
+        } else if !self.status.success() && !self.reports_error() {
             format!("{} without a message", self.status)
         } else {
             return None;
@@ -96,7 +96,7 @@ pub fn await_end(child: &mut Child, until: Instant) -> Option<ExitStatus> {
 fn reader(stream: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What was read before an error is shown.
+        // Shows the bytes that came before an error.
         let _ = stream.map(|mut s| s.read_to_end(&mut bytes));
         String::from_utf8_lossy(&bytes).into_owned()
     })

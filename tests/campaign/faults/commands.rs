@@ -41,7 +41,7 @@ pub struct Command {
     is_silent: bool,
 }
 
-/// What has to hold if a command succeeds.
+/// Condition of a command that succeeds.
 enum Expects {
     /// The file has this content.
     Result(PathBuf, Vec<u8>),

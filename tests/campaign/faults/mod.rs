@@ -20,7 +20,7 @@ const BEYOND_DEADLINE: Duration = Duration::from_secs(2);
 const WORK: Duration = Duration::from_secs(1);
 /// Where other programs share the processors, this many times the time of the same command without faults.
 const SLOWER: u32 = 8;
-/// What takes longer hangs.
+/// Time after which a command hangs.
 const HANGS: Duration = Duration::from_secs(60);
 /// Deadlines of commands in milliseconds.
 const DEADLINES: [u64; 5] = [100, 200, 500, 1000, 3000];
@@ -32,7 +32,7 @@ pub struct Faults {
     work: Work,
 }
 
-/// How devices belong together.
+/// Relation of the devices of a volume.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Layout {
     One,

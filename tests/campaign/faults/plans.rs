@@ -1,16 +1,16 @@
 //! Faults of devices.
 
-use super::target::{Target, Trouble};
+use super::target::{Target, TargetFault};
 use crate::random::Random;
 use std::path::Path;
 
-/// What a run does to its devices.
+/// Faults of one run.
 pub struct Plan {
     kind: &'static str,
     options: String,
     /// True if a device may return or store wrong data without an error.
     pub is_silent: bool,
-    trouble: Option<Trouble>,
+    target_fault: Option<TargetFault>,
 }
 
 /// Kinds of faults of devices in this process, with the options that make them. `{n}` is a number of commands, `{a}-{b}` are
@@ -56,18 +56,18 @@ impl Plan {
         let options =
             values.iter().fold(random.of(forms).to_owned(), |text, (name, v)| text.replace(name, &v.to_string()));
         let is_silent = options.contains("silent") || options.contains("corrupt=");
-        let trouble = match kind {
-            "target killed" => Some(Trouble::Killed),
-            "target stopped" => Some(Trouble::Stopped),
-            "target restarted" => Some(Trouble::Restarted),
+        let target_fault = match kind {
+            "target killed" => Some(TargetFault::Killed),
+            "target stopped" => Some(TargetFault::Stopped),
+            "target restarted" => Some(TargetFault::Restarted),
             _ => None,
         };
-        Self { kind, options, is_silent, trouble }
+        Self { kind, options, is_silent, target_fault }
     }
 
     /// Returns the plan without its faults.
     pub fn without_faults(self) -> Self {
-        Self { options: String::new(), is_silent: false, trouble: None, ..self }
+        Self { options: String::new(), is_silent: false, target_fault: None, ..self }
     }
 
     pub fn kind(&self) -> &'static str {
@@ -84,10 +84,10 @@ impl Plan {
     /// # Errors
     /// What was wrong with the target.
     pub fn target(&self, random: &mut Random, folder: &Path, args: &mut [String]) -> Result<Option<Target>, String> {
-        let Some(trouble) = self.trouble else { return Ok(None) };
+        let Some(target_fault) = self.target_fault else { return Ok(None) };
         let Some(device) = args.iter_mut().rev().find(|a| a.starts_with("soft:")) else { return Ok(None) };
         let exported = if device.starts_with("soft:mem") { "soft:mem:4M".to_owned() } else { device.clone() };
-        let target = Target::start(&exported, folder, trouble, random)?;
+        let target = Target::start(&exported, folder, target_fault, random)?;
         *device = target.device();
         Ok(Some(target))
     }

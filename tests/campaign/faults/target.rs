@@ -10,9 +10,9 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What happens to the target at a random moment.
+/// Fate of the target, at a random moment.
 #[derive(Clone, Copy, PartialEq)]
-pub enum Trouble {
+pub enum TargetFault {
     Killed,
     /// It goes on later.
     Stopped,
@@ -36,7 +36,7 @@ impl Target {
     ///
     /// # Errors
     /// What it said, if it does not listen.
-    pub fn start(device: &str, folder: &Path, trouble: Trouble, random: &mut Random) -> Result<Self, String> {
+    pub fn start(device: &str, folder: &Path, target_fault: TargetFault, random: &mut Random) -> Result<Self, String> {
         // The port is free again when the target listens; another program may take it, which is an error here.
         let address =
             TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).map_err(|e| e.to_string())?.to_string();
@@ -49,14 +49,14 @@ impl Target {
             let mut child = child;
             let waits = |time| ended.recv_timeout(time) == Err(RecvTimeoutError::Timeout);
             if waits(after) {
-                match trouble {
-                    Trouble::Stopped => {
+                match target_fault {
+                    TargetFault::Stopped => {
                         signal(&child, libc::SIGSTOP);
                         waits(pause);
                         signal(&child, libc::SIGCONT);
                     }
-                    Trouble::Killed => _ = child.kill(),
-                    Trouble::Restarted => {
+                    TargetFault::Killed => _ = child.kill(),
+                    TargetFault::Restarted => {
                         let _ = child.kill();
                         let _ = child.wait();
                         // A device file is locked until the old target is gone, so this one serves the same data.

@@ -1,4 +1,4 @@
-//! What must hold after each step: data that is read is what may be there, whatever a device holds is found, and no copy in use
+//! Conditions after each step: data that is read is what may be there, data that a device holds is found, and no copy in use
 //! lacks anything. Files of copies are compared with the arrays' bytes, without reading superblocks.
 
 use super::{Device, Layout, Sequence, State, lost};

@@ -1,4 +1,4 @@
-//! What happens to the devices of a sequence: faults while they are used, damage and exchange while they are not.
+//! Faults of the devices of a sequence while they are used, damage and exchange while they are not.
 
 use super::{BLOCKS, BYTES, HEAD, Layout, Sequence};
 use std::fs;
@@ -112,7 +112,7 @@ impl Sequence {
             // Copies that were left out from their first day.
             return;
         }
-        // Whether all can be read is not asked for: `compare` fails if something is read that may not be there.
+        // Not all has to be readable: `compare` fails if something is read that may not be there.
         let _ = self.compare(&v, true);
     }
 

@@ -45,7 +45,7 @@ impl Campaign for Sequences {
     }
 }
 
-/// How the devices of a volume belong together.
+/// Relation of the devices of a volume.
 #[derive(Clone, Copy)]
 enum Layout {
     Copies(usize),
