@@ -26,6 +26,29 @@ const ALGORITHMS: [&[&str]; 9] = [
     &["bc", "--source", "1"],
 ];
 
+/// Measurements that compare every byte that they move: rows gathered through a cache, objects stored and loaded by kernels, blocks written
+/// and read.
+const MEASUREMENTS: [&[&str]; 4] = [
+    &["gather", "--rows", "2048", "--batch", "256", "--batches", "2", "--warmup", "1", "--cache", "20%"],
+    &[
+        "gather",
+        "--rows",
+        "1024",
+        "--row-size",
+        "4096",
+        "--batch",
+        "128",
+        "--batches",
+        "2",
+        "--warmup",
+        "1",
+        "--indices",
+        "zipf:1.1",
+    ],
+    &["kv", "--tokens", "64", "--layers", "2", "--kv-heads", "2", "--head-dim", "16"],
+    &["nvme", "--size", "512k", "--io-size", "512k", "--runtime", "0", "--verify", "--rw", "randrw"],
+];
+
 /// Results of commands without faults, and images of stored volumes, made once.
 pub struct Work {
     results: Mutex<HashMap<String, Vec<u8>>>,
@@ -71,6 +94,11 @@ impl Work {
         let mut expects = Expects::Volume;
         let named = |random: &mut Random| random.of(&["g", "h"]);
         match (is_stored, random.below(12)) {
+            (false, 0..=3) => {
+                add(&mut args, &["bench"]);
+                add(&mut args, random.of(&MEASUREMENTS));
+                add(&mut args, &["--runs", "1"]);
+            }
             (false, _) | (true, 0..=3) => {
                 let input = if is_stored { "stored:g" } else { GRAPH };
                 add(&mut args, &["graph", algorithm[0], input]);
@@ -229,6 +257,9 @@ impl Command {
             }
             (Expects::Result(out, _), false) if out.exists() => return Err(told("a failed command left a result")),
             _ => {}
+        }
+        if self.args[0] == "bench" && ended.status.success() && !ended.out.contains("verified") {
+            return Err(told("a measurement did not compare its data"));
         }
         if let Some(devices) = &self.volume {
             self.check_volume(devices, ended.status.success(), folder).map_err(|what| told(&what))?;
