@@ -62,6 +62,10 @@ class scene {
   virtual void act(uint32_t) {}
   // Called after a write by thread `who` to memory that is shared or owned.
   virtual void written(const region&, uint64_t /*at*/, uint32_t /*who*/, uint64_t /*before*/, uint64_t /*now*/) {}
+  // Called before thread `who` runs on: sets what the library knows of the thread that calls it.
+  virtual void resumes(uint32_t /*who*/) {}
+  // Called when thread `who` has read the clock.
+  virtual void looked_at_clock(uint32_t /*who*/) {}
   // Called when all threads are over.
   virtual void ended() {}
 
@@ -120,6 +124,7 @@ class explorer {
   uint32_t current() const { return current_; }
   const scene& what() const { return scene_; }
   void yielded() { threads_[current_].yields = true; }
+  void looked_at_clock() { scene_.looked_at_clock(current_); }
   bool has_delayed() const {
     return std::any_of(threads_, threads_ + most_threads, [](const thread& t) { return t.delayed.bytes != 0; });
   }
@@ -225,6 +230,7 @@ class explorer {
     const size_t room = static_cast<size_t>(below - stacks_[i]);
     std::memset(below - std::min(room, cleared_bytes), 0, std::min(room, cleared_bytes));
     current_ = i;
+    scene_.resumes(i);
     threads_[i].yields = false;
     switch_stack(&own_stack_, threads_[i].stack);
     current_ = most_threads;

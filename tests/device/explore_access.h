@@ -65,6 +65,7 @@ inline void fence(int order) {
 inline int read_clock(timespec* t) {
   explorer& e = here();
   const uint64_t ns = load(e.what().time, __ATOMIC_RELAXED);
+  e.looked_at_clock();
   e.yielded();
   t->tv_sec = static_cast<time_t>(ns / 1'000'000'000);
   t->tv_nsec = static_cast<long>(ns % 1'000'000'000);

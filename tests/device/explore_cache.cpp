@@ -56,7 +56,7 @@ class cache_scene : public nvme_scene {
     now = this;
     memory = &m;
     bytes = sizeof m;
-    begin(m.nvme);
+    begin();
     static const char* const names[] = {"thread 1", "thread 2", "thread 3"};
     for (uint32_t i = 0; i < o.scripts.size(); ++i)
       threads.push_back(actor{names[i], [] { now->runs(now->o_.scripts[here().current()]); }});
@@ -96,8 +96,8 @@ class cache_scene : public nvme_scene {
   }
 
  private:
-  nvme_memory& nvme() override { return m.nvme; }
-  uint64_t* medium(uint32_t block) override {
+  nvme_memory& nvme(uint32_t) override { return m.nvme; }
+  uint64_t* medium(uint32_t, uint32_t block) override {
     check(block < most_pages, "a command goes beyond the volume");
     return &m.medium[block < most_pages ? block : 0];
   }

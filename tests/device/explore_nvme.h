@@ -1,10 +1,12 @@
-// A queue pair and its controller for explorations of the device library. It defines the actions that the controller may take at
+// Queue pairs and their controllers for explorations of the device library. They define the actions that a controller may take at
 // any time, and the inputs that it must not get, by the NVMe specification (Base 2.1; clauses are named).
 #pragma once
 
 #include "explore_ring.h"
 
 #include <warpbell/nvme.cuh>
+
+#include <deque>
 
 namespace explore {
 
@@ -28,7 +30,8 @@ struct fetched {
   uint64_t memory;
 };
 
-struct nvme_memory {
+// A volume takes its queues from an array, so this is as large as a number of them.
+struct alignas(sizeof(wb_queue)) nvme_memory {
   wb_queue q;
   order::quad sq[most_depth * 4], cq[most_depth];
   uint32_t slot[most_depth], mark[most_depth], outcome[most_depth];
@@ -53,9 +56,10 @@ struct nvme_options {
   bool bounce = true;
   bool distinct = true;     // no two commands have the same block
   uint8_t failures = 0;     // commands that the controller may fail
-  uint8_t clock_jumps = 0;  // each is more than half a deadline
+  uint8_t clock_jumps = 0;  // each is more than half a deadline, and more than a whole one if `alone`
   uint8_t stops = 0;        // requests of the host to end the run
   bool coarse = false;      // accesses of submitters to the ring are no steps
+  bool alone = false;       // one thread uses a queue: only its looks for completions are steps, and commands are fetched at once
 };
 
 inline std::string slot_text(uint64_t v) {
@@ -66,32 +70,35 @@ inline std::string slot_text(uint64_t v) {
   return s;
 }
 
-// A scene with a queue pair. `M` is its memory, which has a member `nvme`.
+// A scene with queue pairs. The first one has the flags, the clock and the counts of faults for all.
 class nvme_scene : public scene {
  public:
-  explicit nvme_scene(const nvme_options& o) : opt(o) {}
+  explicit nvme_scene(const nvme_options& o, uint32_t queues = 1) : opt(o), queues_(queues) {}
 
-  uint32_t actions() const override { return jump + 2; }
+  uint32_t actions() const override { return jump() + 2; }
   bool may(uint32_t a) const override {
-    const nvme_memory& n = nvme();
+    if (a >= jump()) return a == jump() ? may_pass_time() : nvme(0).stops_left != 0;
+    const nvme_memory& n = nvme(a / of_queue());
+    if (!works(a / of_queue())) return false;
+    a %= of_queue();
     if (a == fetch) return n.head != n.announced;
-    if (a < jump) {
-      const uint32_t cid = (a - fetch - 1) / 2;
-      const bool fails = (a - fetch - 1) % 2 != 0;
-      // The controller waits for room in the completion ring (3.3.1.2).
-      if (cid >= opt.depth || !n.command[cid].busy || n.posted - n.consumed >= opt.depth - 1) return false;
-      return !fails || n.failures_left != 0;
-    }
-    return a == jump ? n.jumps_left != 0 : n.stops_left != 0;
+    // The controller waits for room in the completion ring (3.3.1.2).
+    if (!n.command[(a - 1) / 2].busy || n.posted - n.consumed >= opt.depth - 1) return false;
+    return (a - 1) % 2 == 0 || nvme(0).failures_left != 0;
   }
   void act(uint32_t a) override {
-    nvme_memory& n = nvme();
-    if (a == fetch) return take_one(n);
-    if (a < jump) return complete((a - fetch - 1) / 2, (a - fetch - 1) % 2 != 0);
-    if (a == jump) {
-      --n.jumps_left;
-      ++n.jumps;
-      pass_time(n.time);
+    if (a < jump()) {
+      const uint32_t queue = a / of_queue(), what = a % of_queue();
+      return what == fetch ? take_one(queue) : complete(queue, (what - 1) / 2, (what - 1) % 2 != 0);
+    }
+    nvme_memory& n = nvme(0);
+    if (a == jump()) {
+      if (n.jumps_left) --n.jumps_left;
+      for (uint32_t half = 0; half < (opt.alone ? 2 : 1); ++half) {
+        ++n.jumps;
+        pass_time(n.time);
+      }
+      passes_time();
     } else {
       --n.stops_left;
       n.stop = 1;
@@ -100,34 +107,12 @@ class nvme_scene : public scene {
   }
 
   void written(const region& r, uint64_t at, uint32_t who, uint64_t before, uint64_t now) override {
-    nvme_memory& n = nvme();
-    if (r.first == &n.q.credit) return forget_draw(&n.q.credit, before, now);
-    if (r.first == n.sq) {
-      const uint32_t i = static_cast<uint32_t>((at - reinterpret_cast<uint64_t>(n.sq)) / nvme::sqe_bytes);
-      if (n.entry[i] == entry_is::free) {
-        n.entry[i] = entry_is::being_written;
-        n.writer[i] = static_cast<uint8_t>(who);
-        n.words[i] = 1;
-      } else if (n.entry[i] == entry_is::published) {
-        fail("entry " + std::to_string(i) + " is written again before the controller has fetched it");
-      } else if (n.writer[i] != who) {
-        fail("entry " + std::to_string(i) + " has two writers");
-      } else {
-        ++n.words[i];
-      }
-    } else if (r.first == &n.sq_doorbell) {
-      ring(static_cast<uint32_t>(now));
-    } else if (r.first == &n.cq_doorbell) {
-      const uint32_t more = (static_cast<uint32_t>(now) - n.consumed) & (opt.depth - 1);
-      check(now < opt.depth, "the completion doorbell's value is out of range");
-      check(more <= n.posted - n.consumed, "the completion doorbell passes what was posted");
-      n.consumed += more;
-    }
+    for (uint32_t i = 0; i < queues_; ++i) written_to(i, r, at, who, before, now);
   }
 
   // Checks that everything that was submitted has completed and was taken off, and that all locks and slots are free.
-  void check_idle() {
-    nvme_memory& n = nvme();
+  void check_idle(uint32_t queue = 0) {
+    nvme_memory& n = nvme(queue);
     check(n.q.ticket == n.q.tail, "a ticket was taken and not published");
     check(n.announced == n.q.tail && n.commands == n.q.tail - opt.first_ticket, "not every entry was fetched once");
     check(n.q.head == n.q.tail && n.posted == n.consumed, "a completion was not taken off the ring");
@@ -135,8 +120,8 @@ class nvme_scene : public scene {
     check(n.q.tail_lock == 0 && n.q.head_lock == 0, "a lock is held at the end");
     for (uint32_t i = 0; i < opt.depth; ++i) check((n.slot[i] & slot::states) == 0, "a slot is not free at the end");
   }
-  bool busy() const {
-    const nvme_memory& n = nvme();
+  bool busy(uint32_t queue = 0) const {
+    const nvme_memory& n = nvme(queue);
     return n.head != n.announced || std::any_of(n.command, n.command + opt.depth, [](const fetched& f) { return f.busy; });
   }
 
@@ -145,15 +130,24 @@ class nvme_scene : public scene {
   wb_error_log log = {};
 
  protected:
-  virtual nvme_memory& nvme() = 0;
-  const nvme_memory& nvme() const { return const_cast<nvme_scene*>(this)->nvme(); }
-  // Returns the address at which the medium keeps a block.
-  virtual uint64_t* medium(uint32_t block) = 0;
+  virtual nvme_memory& nvme(uint32_t queue) = 0;
+  const nvme_memory& nvme(uint32_t queue) const { return const_cast<nvme_scene*>(this)->nvme(queue); }
+  // Returns the address at which the medium of a queue's device keeps a block.
+  virtual uint64_t* medium(uint32_t queue, uint32_t block) = 0;
   // Called before the controller writes a block to memory.
   virtual void lands(uint32_t /*block*/, uint64_t* /*memory*/) {}
+  // Called when a controller has fetched a command, and when it completes a command.
+  virtual void takes(uint32_t /*queue*/, const fetched&) {}
+  virtual void ends(uint32_t /*queue*/, const fetched&, bool /*is_error*/) {}
+  // Returns true if the clock may advance now.
+  virtual bool may_pass_time() const { return nvme(0).jumps_left != 0; }
+  virtual void passes_time() {}
+  // Returns false if the queue's device does nothing any more.
+  virtual bool works(uint32_t /*queue*/) const { return true; }
 
-  // Sets the first state. `n` is all zeroes.
-  void begin(nvme_memory& n) {
+  // Sets the first state of a queue, which is all zeroes.
+  void begin(uint32_t queue = 0) {
+    nvme_memory& n = nvme(queue);
     const uint32_t log2 = static_cast<uint32_t>(__builtin_ctz(opt.depth)), t = opt.first_ticket;
     n.q.sq = n.sq;
     n.q.cq = n.cq;
@@ -175,6 +169,24 @@ class nvme_scene : public scene {
       n.mark[i] = lap;
       n.cq[i].w = (lap & 1u) << nvme::cqe_phase_shift;
     }
+    if (queue == 0) begin_common(n);
+    if (opt.alone) describe_alone(queue, n);
+    else describe(n);
+  }
+
+ private:
+  // Actions of a queue: the controller fetches, and for each identifier it completes the command or fails it. The clock and the host
+  // follow those of all queues.
+  static constexpr uint32_t fetch = 0;
+  uint32_t of_queue() const { return 1 + 2 * opt.depth; }
+  uint32_t jump() const { return queues_ * of_queue(); }
+
+  void add(const std::string& name, const auto* p, uint32_t bytes, uint32_t unit, use how, std::string (*text)(uint64_t) = nullptr) {
+    names_.push_back(name);
+    regions.push_back(region{names_.back().c_str(), p, bytes, unit, how, text});
+  }
+
+  void begin_common(nvme_memory& n) {
     n.failures_left = opt.failures;
     n.jumps_left = opt.clock_jumps;
     n.stops_left = opt.stops;
@@ -184,10 +196,16 @@ class nvme_scene : public scene {
     control.error_log = &log;
     control.deadline_ns = deadline_ns;
     time = &n.time;
-    const use ends = opt.failures || opt.clock_jumps || opt.stops ? use::shared : use::silent;
+    // A command that its thread alone waits for ends no run.
+    const use ends = !opt.alone && (opt.failures || opt.clock_jumps || opt.stops) ? use::shared : use::silent;
+    add("stop", &n.stop, 4, 0, opt.stops ? use::shared : use::silent);
+    add("abort", &n.abort, 4, 0, ends);
+    add("time", &n.time, 8, 0, opt.clock_jumps ? use::shared : use::silent);
+    add("error log", &log, sizeof log, 0, use::silent);
+  }
+
+  void describe(nvme_memory& n) {
     const use ring = opt.coarse ? use::silent : use::shared;
-    const auto add = [this](const char* name, const auto* p, uint32_t bytes, uint32_t unit, use how,
-                            std::string (*text)(uint64_t) = nullptr) { regions.push_back(region{name, p, bytes, unit, how, text}); };
     add("slot", n.slot, sizeof n.slot, 4, use::shared, slot_text);
     add("counts", &n.q.credit, 8, 0, ring, counts_text);
     add("frontier", &n.q.frontier, 4, 0, ring);
@@ -209,19 +227,49 @@ class nvme_scene : public scene {
     add("outcome", n.outcome, sizeof n.outcome, 4, opt.failures ? use::shared : use::silent);
     add("sq doorbell", &n.sq_doorbell, 4, 0, use::shared);
     add("cq doorbell", &n.cq_doorbell, 4, 0, ring == use::shared ? use::shared : use::owned);
-    add("stop", &n.stop, 4, 0, opt.stops ? use::shared : use::silent);
-    add("abort", &n.abort, 4, 0, ends);
-    add("time", &n.time, 8, 0, opt.clock_jumps ? use::shared : use::silent);
-    add("error log", &log, sizeof log, 0, use::silent);
   }
 
- private:
-  // Numbers of actions: one fetches, two for each identifier, the clock, the host.
-  static constexpr uint32_t fetch = 0, jump = 1 + 2 * most_depth;
+  void describe_alone(uint32_t queue, nvme_memory& n) {
+    const std::string of = "queue " + std::to_string(queue) + " ";
+    for (uint32_t i = 0; i < opt.depth; ++i) add(of + "cq status", &n.cq[i].w, 4, 0, use::shared);
+    add(of + "sq", n.sq, sizeof n.sq, 64, use::owned);
+    add(of + "sq doorbell", &n.sq_doorbell, 4, 0, use::owned);
+    add(of + "cq doorbell", &n.cq_doorbell, 4, 0, use::owned);
+    add(of + "words", &n, sizeof n, 0, use::silent);
+  }
+
+  // Returns the controller's name in traces.
+  std::string controller(uint32_t queue) const { return queues_ == 1 ? "controller  " : "queue " + std::to_string(queue) + "     "; }
+
+  void written_to(uint32_t queue, const region& r, uint64_t at, uint32_t who, uint64_t before, uint64_t now) {
+    nvme_memory& n = nvme(queue);
+    if (r.first == &n.q.credit) return forget_draw(&n.q.credit, before, now);
+    if (r.first == n.sq) {
+      const uint32_t i = static_cast<uint32_t>((at - reinterpret_cast<uint64_t>(n.sq)) / nvme::sqe_bytes);
+      if (n.entry[i] == entry_is::free) {
+        n.entry[i] = entry_is::being_written;
+        n.writer[i] = static_cast<uint8_t>(who);
+        n.words[i] = 1;
+      } else if (n.entry[i] == entry_is::published) {
+        fail("entry " + std::to_string(i) + " is written again before the controller has fetched it");
+      } else if (n.writer[i] != who) {
+        fail("entry " + std::to_string(i) + " has two writers");
+      } else {
+        ++n.words[i];
+      }
+    } else if (r.first == &n.sq_doorbell) {
+      ring(queue, static_cast<uint32_t>(now));
+    } else if (r.first == &n.cq_doorbell) {
+      const uint32_t more = (static_cast<uint32_t>(now) - n.consumed) & (opt.depth - 1);
+      check(now < opt.depth, "the completion doorbell's value is out of range");
+      check(more <= n.posted - n.consumed, "the completion doorbell passes what was posted");
+      n.consumed += more;
+    }
+  }
 
   // Writes the tail doorbell (3.3.1.2.1): hands over the entries between the old value and the new one.
-  void ring(uint32_t value) {
-    nvme_memory& n = nvme();
+  void ring(uint32_t queue, uint32_t value) {
+    nvme_memory& n = nvme(queue);
     check(value < opt.depth, "the submission doorbell's value is out of range");
     const uint32_t more = (value - n.announced) & (opt.depth - 1);
     for (uint32_t k = 0; k < more; ++k) {
@@ -231,13 +279,15 @@ class nvme_scene : public scene {
       n.entry[i] = entry_is::published;
     }
     n.announced += more;
+    while (opt.alone && n.head != n.announced) take_one(queue);
   }
 
-  void take_one(nvme_memory& n) {
+  void take_one(uint32_t queue) {
+    nvme_memory& n = nvme(queue);
     const uint32_t i = n.head & (opt.depth - 1);
     const order::quad* e = &n.sq[i * 4];
     const uint32_t cid = e[0].x >> nvme::cid_shift, op = e[0].x & 0xff, block = e[2].z;
-    here().tell("controller  fetches entry " + std::to_string(i) + ": block " + std::to_string(block));
+    here().tell(controller(queue) + "fetches entry " + std::to_string(i) + ": block " + std::to_string(block));
     check(n.entry[i] == entry_is::published, "the controller fetches an entry that is not there");
     n.entry[i] = entry_is::free;
     ++n.head;
@@ -252,32 +302,37 @@ class nvme_scene : public scene {
     const uint32_t blocks = (e[3].x & 0xffff) + 1;
     if (blocks > most_blocks_at_once) return fail("a command has " + std::to_string(blocks) + " blocks");
     n.command[cid] = fetched{true, false, static_cast<uint8_t>(op), static_cast<uint8_t>(blocks), block, e[1].z | uint64_t{e[1].w} << 32};
+    takes(queue, n.command[cid]);
   }
 
-  void complete(uint32_t cid, bool fails) {
-    nvme_memory& n = nvme();
+  void complete(uint32_t queue, uint32_t cid, bool is_error) {
+    nvme_memory& n = nvme(queue);
     fetched& c = n.command[cid];
     uint64_t* memory = reinterpret_cast<uint64_t*>(c.memory);
-    for (uint32_t i = 0; i < c.blocks && !fails; ++i) {
+    for (uint32_t i = 0; i < c.blocks && !is_error; ++i) {
       if (c.op == nvme::op_read) {
         lands(c.block + i, memory + i);
-        memory[i] = *medium(c.block + i);
+        memory[i] = *medium(queue, c.block + i);
       } else if (c.op == nvme::op_write) {
-        *medium(c.block + i) = memory[i];
+        *medium(queue, c.block + i) = memory[i];
       }
     }
-    here().tell("controller  completes command " + std::to_string(cid) + ", block " + std::to_string(c.block) +
-                (c.blocks > 1 ? " and the next" : "") + (fails ? ", with an error" : ""));
-    if (fails) {
-      --n.failures_left;
+    ends(queue, c, is_error);
+    here().tell(controller(queue) + "completes command " + std::to_string(cid) + ", block " + std::to_string(c.block) +
+                (c.blocks > 1 ? " and the next" : "") + (is_error ? ", with an error" : ""));
+    if (is_error) {
+      --nvme(0).failures_left;
       n.failed_blocks |= 1u << c.block;
       n.failed_alone |= c.blocks == 1;
     }
     const uint32_t phase = ((n.posted / opt.depth) & 1u) ^ 1u;
-    n.cq[n.posted & (opt.depth - 1)].w = cid | phase << nvme::cqe_phase_shift | (fails ? media_error : 0u) << nvme::cqe_status_shift;
+    n.cq[n.posted & (opt.depth - 1)].w = cid | phase << nvme::cqe_phase_shift | (is_error ? media_error : 0u) << nvme::cqe_status_shift;
     ++n.posted;
     c = fetched{};
   }
+
+  const uint32_t queues_;
+  std::deque<std::string> names_;
 };
 
 }  // namespace explore

@@ -34,7 +34,7 @@ class queue_scene : public nvme_scene {
     now = this;
     memory = &m;
     bytes = sizeof m;
-    begin(m.nvme);
+    begin();
     regions.push_back(region{"landed", m.landed, sizeof m.landed, block_bytes, use::owned});
     static const char* const names[] = {"submitter 1", "submitter 2", "submitter 3"};
     for (uint32_t i = 0; o.commands[i]; ++i) threads.push_back(actor{names[i], [] { now->submitter(); }});
@@ -50,8 +50,8 @@ class queue_scene : public nvme_scene {
   }
 
  private:
-  nvme_memory& nvme() override { return m.nvme; }
-  uint64_t* medium(uint32_t block) override { return &medium_[block]; }
+  nvme_memory& nvme(uint32_t) override { return m.nvme; }
+  uint64_t* medium(uint32_t, uint32_t block) override { return &medium_[block]; }
 
   void submitter() {
     const uint32_t me = here().current(), count = static_cast<uint32_t>(o_.commands[me] - '0');
