@@ -1,5 +1,6 @@
 //! Explores every schedule of a few threads that run the device library, as far as they can be counted. It covers the
-//! ring of an NVMe queue pair, the page cache on top of it, and the send queue of an RDMA adapter.
+//! ring of an NVMe queue pair, the page cache on top of it, the copies of a replicated volume, and the send queue of an
+//! RDMA adapter.
 //! `tests/device/explore.h` describes the search. CONTRIBUTING.md lists what is explored and explains the output.
 //!
 //! Programs are compiled with a copy of the headers with a few changes: waits look at the clock at every turn, and
@@ -112,6 +113,7 @@ macro_rules! explorations {
 explorations! {
     queue: "explore_queue.cpp", QUEUE;
     cache: "explore_cache.cpp", CACHE;
+    mirrors: "explore_mirrors.cpp", MIRRORS;
     send_queue: "explore_send_queue.cpp", SEND_QUEUE;
 }
 

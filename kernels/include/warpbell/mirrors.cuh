@@ -17,8 +17,8 @@ WB_FN_COLD void volume_ref::write_called(by_value<volume_ref> v, wb_queue* queue
   writer{v, queue_ref(queue, v.control()), *x, is_private}(mask, got, ticket);
 }
 
-// Writes to every copy that is in use. Returns WB_DONE if at least one copy took the write. Copies that failed are then taken out
-// of use. `turn` and `ticket` name the copy that failed last. Collective.
+// Writes to every copy that is in use. Returns WB_DONE if at least one copy took the write, and all others failed it. These are then
+// taken out of use. `turn` and `ticket` name the copy that failed last, or whose command ended otherwise. Collective.
 template <bool called> WB_FN uint32_t volume_ref::write_copies(warp::mask_t mask, bool wants, io& x) const {
   uint32_t word = WB_DONE, failed = 0;
   uint32_t turn = x.turn, ticket = x.ticket;
@@ -33,12 +33,15 @@ template <bool called> WB_FN uint32_t volume_ref::write_copies(warp::mask_t mask
     if (ended == WB_DONE) {
       taken = true;
     } else {
+      if (is_of_device(ended)) failed |= 1u << at.device;
+      // A copy whose command was not made, or not waited for, stays in use. So the write must not end as done.
+      if (word != WB_DONE && !is_of_device(word)) continue;
       word = ended;
       turn = i;
       ticket = x.ticket;
-      if (is_of_device(ended)) failed |= 1u << at.device;
     }
   }
+  if (wants && !taken && word == WB_DONE) return no_copy();
   x.turn = turn;
   x.ticket = ticket;
   if (!taken || word == WB_DONE || !is_of_device(word)) return word;

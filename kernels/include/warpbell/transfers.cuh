@@ -120,6 +120,10 @@ WB_FN status volume_ref::transfer(warp::mask_t mask, bool wants, uint32_t op, ui
     if (left) {
       const uint32_t room = reading_place(x.block, x.turn).room;
       x.blocks = left < room ? left : room;
+      if (room == 0) {
+        ended = no_copy();
+        left = 0;
+      }
     }
     uint32_t word;
     if (op == nvme::op_write && v_->replicated) {
@@ -227,6 +231,7 @@ WB_FN uint32_t volume_ref::move_alone(warp::mask_t mask, bool wants, io& x, uint
 WB_FN status volume_ref::flush(warp::mask_t mask) const {
   status s;
   const bool leader = warp::is_leader(mask);
+  if (leader && !is_any_used(~0u)) s.word = no_copy();
   for (uint32_t d = 0; d < v_->device_count; ++d) {
     const bool goes = leader && room_on(d) != 0;
     const queue_ref q = queue_on(d).shared(mask, warp::leader(mask));

@@ -26,7 +26,8 @@
 // A read that one copy fails is repeated on the others. The blocks go to a list, from which the host writes them back
 // (wb_integrity). A copy that does not reply within the deadline, or fails a write that another copy takes, is taken out of use:
 // its max_blocks becomes 0. The last copy is never taken out of use. With direct transfers a read that timed out is repeated only
-// after the host has seen that the device has left the bus. Until then the device could write to the buffer.
+// after the host has seen that the device has left the bus. Until then the device could write to the buffer. If a kernel takes one of
+// two copies out of use while the other one leaves the bus, no copy may remain: then all operations end as timed out.
 #pragma once
 
 #include <warpbell/express.cuh>
@@ -393,8 +394,11 @@ class volume_ref {
   static constexpr uint64_t no_address = ~0ull;
 
   WB_FN status refused(uint32_t op, uint64_t block, uint32_t n) const {
-    return status{status_word(WB_BAD_ARGUMENT), op << WB_RECORD_OPCODE_SHIFT | (n & WB_RECORD_BLOCKS_MASK), token::none, block};
+    const uint32_t word = in_range(block, n) && !is_any_used(~0u) ? no_copy() : status_word(WB_BAD_ARGUMENT);
+    return status{word, op << WB_RECORD_OPCODE_SHIFT | (n & WB_RECORD_BLOCKS_MASK), token::none, block};
   }
+  // Returns the status word of an operation on a volume of which no copy is in use.
+  WB_FN static uint32_t no_copy() { return status_word(WB_TIMED_OUT); }
 
   WB_FN bool in_range(uint64_t block, uint32_t n) const { return n != 0 && block < v_->blocks && n <= v_->blocks - block; }
 
@@ -505,17 +509,28 @@ class volume_ref {
   WB_FN wb_integrity* integrity() const { return v_->integrity; }
   WB_FN uint32_t room_on(uint32_t device) const { return order::load_lasting(&v_->device[device].max_blocks); }
 
-  // Takes a copy out of use, unless it is the last one. Returns true if it is out of use.
+  // Returns true if a device of this set is in use.
+  WB_FN_COLD bool is_any_used(uint32_t set) const {
+    for (uint32_t d = 0; d < v_->device_count; ++d) {
+      if ((set >> d & 1u) && order::load<order::relaxed>(&v_->device[d].max_blocks) != 0) return true;
+    }
+    return false;
+  }
+
+  // Takes a copy out of use, unless it is the last one. Returns true if it is out of use. `copies` has the copies that no kernel took
+  // out of use; one of them that has left the bus is out of use, too.
   WB_FN_COLD bool drop(uint32_t device) const {
     uint32_t* copies = &integrity()->copies;
     uint32_t seen = order::load<order::relaxed>(copies);
     while (seen >> device & 1u) {
       const uint32_t left = seen & ~(1u << device);
-      if (left == 0) return false;
+      if (!is_any_used(left)) return false;
       const uint32_t was = order::compare_exchange<order::acq_rel>(copies, seen, left);
-      if (was == seen) order::store<order::release>(&v_->device[device].max_blocks, 0u);
       seen = was == seen ? left : was;
     }
+    // Also if another thread has changed `copies`: that thread may be about to store this. The caller acknowledges writes that the
+    // copy lacks, so no later read may go there.
+    order::store<order::release>(&v_->device[device].max_blocks, 0u);
     return true;
   }
 
