@@ -270,6 +270,11 @@ pub(super) fn finished(
     span: &Span,
     result: &std::io::Result<()>,
 ) -> Result<(), Status> {
+    #[cfg(test)]
+    if let (Store::File(file), Ok(()), false) = (&ns.store, result, matches!(direction, Direction::Read)) {
+        let is_write = matches!(direction, Direction::Write { .. });
+        super::journal::record(file.place(), is_write.then_some((span.offset, span.bytes)));
+    }
     match (direction, result) {
         (Direction::Write { .. }, Ok(())) => {
             ns.unreadable.remove(span);

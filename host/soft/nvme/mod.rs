@@ -30,6 +30,8 @@ mod feature;
 mod held;
 mod identify;
 mod io;
+#[cfg(test)]
+pub(crate) mod journal;
 mod log;
 mod manager;
 mod namespace;

@@ -19,31 +19,12 @@ pub(super) struct Medium {
     /// First byte of the records, and of the data, in the volume.
     records: u64,
     slab: u64,
-    /// Changes in their order, for tests of what a power failure leaves.
-    #[cfg(test)]
-    pub(super) journal: parking_lot::Mutex<Vec<Change>>,
-}
-
-/// A change of the medium.
-#[cfg(test)]
-#[derive(Clone, Debug)]
-pub(super) enum Change {
-    Write { offset: u64, data: Vec<u8> },
-    Flush,
 }
 
 impl Medium {
     /// Makes the medium of a store whose arrays begin at these bytes of the volume, at a multiple of its blocks.
     pub(super) fn new(volume: &Volume, name: &str, shape: Shape, records: u64, slab: u64) -> Self {
-        Self {
-            volume: volume.clone(),
-            name: name.to_owned(),
-            shape,
-            records,
-            slab,
-            #[cfg(test)]
-            journal: parking_lot::Mutex::default(),
-        }
+        Self { volume: volume.clone(), name: name.to_owned(), shape, records, slab }
     }
 
     /// Returns the number of records in a block of the volume.
@@ -91,17 +72,12 @@ impl Medium {
 
     /// Writes whole blocks from byte `offset` of the volume on.
     pub(super) fn write(&self, offset: u64, blocks: &[u8]) -> Result<(), StorageError> {
-        #[cfg(test)]
-        self.journal.lock().push(Change::Write { offset, data: blocks.to_vec() });
         self.volume.write_blocks(offset >> self.volume.block_shift(), blocks)
     }
 
     /// Makes all completed writes durable, also those of kernels.
     pub(super) fn flush(&self) -> Result<(), StorageError> {
-        self.volume.flush()?;
-        #[cfg(test)]
-        self.journal.lock().push(Change::Flush);
-        Ok(())
+        self.volume.flush()
     }
 
     /// Writes the data of an object to its runs. Zeros complete the last block.

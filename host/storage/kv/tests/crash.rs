@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::pci::fixture::folder_in_memory;
-use crate::storage::kv::medium::Change;
+use crate::soft::nvme::journal::{Change, Cut, Journal};
 use crate::test_cases;
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ impl Random {
 
 /// A store on a file, whose changes are known.
 struct Trace {
-    base: Vec<u8>,
+    base: [Vec<u8>; 1],
     changes: Vec<Change>,
     /// Number of changes after each operation, with the objects that are there then.
     states: Vec<(usize, Dictionary)>,
@@ -41,8 +41,8 @@ fn record(spec: &str, path: &std::path::Path) -> Trace {
         store.take_evictions().iter().for_each(|k| held.retain(|n, _| key(*n) != *k));
     };
     write(&mut held, &[(0, 0, 4096), (1, 1, 9000), (2, 2, 4096), (3, 3, 5000)]);
-    let base = std::fs::read(path).unwrap();
-    store.0.medium.journal.lock().clear();
+    let base = [std::fs::read(path).unwrap()];
+    let journal = Journal::of(&[path.to_owned()]);
     let mut states = vec![(0, held.clone())];
     let operations: [&dyn Fn(&mut Dictionary); 7] = [
         &|held| write(held, &[(4, 14, 6000)]),
@@ -61,28 +61,18 @@ fn record(spec: &str, path: &std::path::Path) -> Trace {
     ];
     for operation in operations {
         operation(&mut held);
-        let done = store.0.medium.journal.lock().len();
+        let done = journal.len();
         assert_eq!(there(&store), held.keys().copied().collect::<Vec<_>>());
         states.push((done, held.clone()));
     }
-    let changes = store.0.medium.journal.lock().clone();
+    let changes = journal.take();
     Trace { base, changes, states }
 }
 
 impl Trace {
     /// Returns the medium after the first `done` changes. Blocks of writes that were not flushed are there if `keeps` says so.
     fn image(&self, done: usize, block: usize, mut keeps: impl FnMut() -> bool) -> Vec<u8> {
-        let mut image = self.base.clone();
-        let flushed = self.changes[..done].iter().rposition(|c| matches!(c, Change::Flush)).unwrap_or(0);
-        for (i, change) in self.changes[..done].iter().enumerate() {
-            let Change::Write { offset, data } = change else { continue };
-            for (at, bytes) in (*offset as usize..).step_by(block).zip(data.chunks(block)) {
-                if i < flushed || keeps() {
-                    image[at..at + block].copy_from_slice(bytes);
-                }
-            }
-        }
-        image
+        Cut::after(&self.changes[..done], &self.base, block).files(|_| keeps()).remove(0)
     }
 
     /// Checks a store that is opened after the first `done` changes.
@@ -138,8 +128,9 @@ fn every_object_is_whole_or_absent_after_a_power_failure_at_any_point() {
         let spec = format!("soft:{},block={block},threads=1", path.display());
         let trace = record(&spec, &path);
         // Three flushes for an operation that evicts, two for others, one to delete.
-        let flushes =
-            |from: usize, to: usize| trace.changes[from..to].iter().filter(|c| matches!(c, Change::Flush)).count();
+        let flushes = |from: usize, to: usize| {
+            trace.changes[from..to].iter().filter(|c| matches!(c, Change::Flush { .. })).count()
+        };
         let ends: Vec<usize> = trace.states.iter().map(|(end, _)| *end).collect();
         let each: Vec<usize> = ends.windows(2).map(|w| flushes(w[0], w[1])).collect();
         assert_eq!(each, [2, 2, 3, 1, 2, 3, 1]);
