@@ -89,7 +89,7 @@ impl Disk {
         }
         match other {
             Some(e) => Err(e),
-            None if errors.is_empty() => Ok(()),
+            // Also if there was no copy to work on.
             None if !taken => Err(self.no_copy(what, piece, errors)),
             None => {
                 for (device, e) in errors {
