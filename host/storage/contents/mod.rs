@@ -19,6 +19,8 @@ mod changes;
 mod checksum_table;
 #[cfg(test)]
 mod content_tests;
+#[cfg(test)]
+mod crash_tests;
 mod find;
 mod manifest;
 mod newest;

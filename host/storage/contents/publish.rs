@@ -100,10 +100,18 @@ impl Contents {
         self.disk.flush_devices()
     }
 
-    /// Writes zeros over the superblocks of one drive.
+    /// Writes zeros over the superblocks of one drive. The older slot is gone from the medium before the newer one is, and both
+    /// before the commit: a power failure must not leave an older generation as the content.
     pub(in crate::storage) fn erase_head(&self, device: usize) -> Result<(), StorageError> {
-        let bytes = self.disk.drives[device].lock().bytes().min(MANIFEST_BYTES as u64);
-        self.disk.with_queue(device, |q, ns| q.write(ns, 0, &vec![0; bytes as usize]))
+        let bytes = self.disk.drives[device].lock().bytes().min(MANIFEST_BYTES as u64) as usize;
+        let newest = self.head(device).ok().and_then(|head| Some(head.whole().first()?.0)).unwrap_or(0);
+        let (block, shift) = (self.disk.block_bytes(), self.disk.block_shift());
+        for at in [SLOTS[1 - newest], SLOTS[newest]].into_iter().filter(|at| at + block <= bytes) {
+            // A slot without its first block is absent, and not damaged.
+            self.disk.with_queue(device, |q, ns| q.write(ns, (at >> shift) as u64, &vec![0; block]))?;
+            self.disk.with_queue(device, |q, ns| q.flush(ns))?;
+        }
+        self.disk.with_queue(device, |q, ns| q.write(ns, 0, &vec![0; bytes]))
     }
 
     /// Arranges that a mark of this generation precedes the next write to the volume.
