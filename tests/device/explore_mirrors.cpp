@@ -130,8 +130,8 @@ class mirror_scene : public nvme_scene {
   bool may_pass_time() const override {
     if (nvme_scene::may_pass_time()) return true;
     for (uint32_t q = 0; q < o_.copies * users(); ++q) {
-      const bool is_news = !opt.bounce && !is_used(copy_of(q)) && m.volume.device[copy_of(q)].gone == 0;
-      if (m.has_looked[q % users()] && (is_news || (!works(q) && is_waited_for(m.nvme[q])))) return true;
+      const bool awaits_absence = !opt.bounce && !is_used(copy_of(q)) && m.volume.device[copy_of(q)].gone == 0;
+      if (m.has_looked[q % users()] && (awaits_absence || (!works(q) && is_waited_for(m.nvme[q])))) return true;
     }
     return false;
   }

@@ -8,11 +8,14 @@
 //! finds them, and a run selects one by its name. A change whose old text does not occur in its header exactly once
 //! fails the test.
 
+#[path = "mirror_mutations.rs"]
+mod mirror_mutations;
 #[path = "mutations.rs"]
 mod mutations;
 
 use crate::{harness, tree};
-use mutations::{Edit, Mutation};
+use mirror_mutations::MIRRORS;
+use mutations::{CACHE, Edit, Mutation, QUEUE, SEND_QUEUE};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -98,7 +101,7 @@ macro_rules! explorations {
 
             #[test]
             fn every_mistake_is_found() {
-                super::explore_mutated($source, super::mutations::$mutations);
+                super::explore_mutated($source, super::$mutations);
             }
 
             #[test]
