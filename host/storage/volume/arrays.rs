@@ -20,6 +20,7 @@ impl Volume {
 
     /// Accepts the arrays as they are. Computes the checksums of arrays that were changed since they were stored, or
     /// that a program was changing when it ended. Writes the checksums to the manifest. Reads these arrays completely.
+    /// On a replicated volume, writes their data to the copies that hold other data.
     ///
     /// # Errors
     ///
