@@ -69,8 +69,8 @@ pub(in crate::storage) struct Disk {
     watch: Option<Watch>,
     pub(in crate::storage) mirrors: Mirrors,
     pub(in crate::storage) integrity: Integrity,
-    /// Memory of the mark that kernels write.
-    mark: Mutex<Option<Region>>,
+    /// Memory of the mark that kernels write, and its first byte there.
+    mark: Mutex<Option<(Region, usize)>>,
     pub(in crate::storage) page_checksums: UnitChecksums,
     registered_regions: RegisteredRegions,
     pub(in crate::storage) counters: Arc<Counters>,

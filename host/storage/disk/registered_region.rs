@@ -145,14 +145,8 @@ impl Disk {
         let maps = match self.path.landing {
             LandingPath::Bounce => Vec::new(),
             LandingPath::Direct => {
-                if !keeps_order(self.path.order, region.place()) {
-                    return Err(StorageError::Option(format!(
-                        "{} bytes of host memory cannot be mapped: completions of this volume land in GPU memory, and one could arrive \
-                         before its data; map memory of the GPU, or build the volume with bounce landing",
-                        region.len()
-                    )));
-                }
-                self.drives.iter().map(|d| d.lock().controller().map_memory(region)).collect::<Result<_, _>>()?
+                self.check_order(region.place(), region.len())?;
+                self.map_for_each(region)?
             }
         };
         self.register_region(region.clone(), maps)
@@ -168,14 +162,37 @@ impl Disk {
         Ok(DataBuffer { region: region.clone(), offset: 0, bytes: region.len(), window })
     }
 
+    /// Returns an error if data in this memory could be visible only after its completion.
+    fn check_order(&self, place: Place, bytes: usize) -> Result<(), StorageError> {
+        if keeps_order(self.path.order, place) {
+            return Ok(());
+        }
+        Err(StorageError::Option(format!(
+            "{bytes} bytes of host memory cannot be mapped: completions of this volume land in GPU memory, and one could arrive \
+             before its data; map memory of the GPU, or build the volume with bounce landing"
+        )))
+    }
+
+    fn map_for_each(&self, region: &Region) -> Result<Vec<DmaRegion>, StorageError> {
+        self.drives.iter().map(|d| Ok(d.lock().controller().map_memory(region)?)).collect()
+    }
+
     /// Allocates zeroed memory that kernels of this volume can read into and write from.
     pub(in crate::storage) fn allocate_data(self: &Arc<Self>, bytes: usize) -> Result<DataBuffer, StorageError> {
-        let region = self.engine().allocate(Place::Device, bytes)?;
         if self.path.landing == LandingPath::Bounce {
-            return Ok(DataBuffer { region, offset: 0, bytes, window: None });
+            return self.allocate_unmapped(bytes);
         }
-        match self.map(&region) {
-            Ok(window) => Ok(DataBuffer { region, offset: 0, bytes, window: Some(Arc::new(window)) }),
+        self.check_order(Place::Device, bytes)?;
+        let (region, offset, maps) = self.allocate_reachable(bytes)?;
+        let window = self.register_region(region.clone(), maps)?;
+        Ok(DataBuffer { region, offset, bytes, window: Some(Arc::new(window)) })
+    }
+
+    /// Allocates zeroed memory that all devices reach. Returns it, its first byte that may be used, and the mappings.
+    fn allocate_reachable(&self, bytes: usize) -> Result<(Region, usize, Vec<DmaRegion>), StorageError> {
+        let region = self.engine().allocate(Place::Device, bytes)?;
+        match self.map_for_each(&region) {
+            Ok(maps) => Ok((region, 0, maps)),
             // A device that only reaches memory of its own kind (consecutive physical pages) allocates some. The other
             // devices must reach that memory, too.
             Err(StorageError::Dma(DmaError::Unreachable { .. })) => {
@@ -189,8 +206,7 @@ impl Disk {
                     let remote = whole.remote.map(|r| RemoteMemory { address: r.address + offset as u64, ..r });
                     maps.push(DmaRegion { offset, bytes: maps[0].bytes, iova, remote, ..whole });
                 }
-                let window = self.register_region(region.clone(), maps)?;
-                Ok(DataBuffer { region, offset, bytes, window: Some(Arc::new(window)) })
+                Ok((region, offset, maps))
             }
             Err(e) => Err(e),
         }
@@ -244,16 +260,18 @@ impl Disk {
     pub(in crate::storage) fn arm(&self, bytes: &[u8], block: u64, pending: bool) -> Result<(), StorageError> {
         let mut memory = self.mark.lock();
         if memory.is_none() {
-            let region = self.engine.allocate(Place::Device, bytes.len())?;
-            if self.path.landing == LandingPath::Direct {
-                let maps = self.drives.iter().map(|d| d.lock().controller().map_memory(&region));
-                self.enter_region(maps.collect::<Result<_, _>>()?)?;
-            }
-            self.integrity.set_mark(region.address(), block)?;
-            *memory = Some(region);
+            let (region, offset) = if self.path.landing == LandingPath::Direct {
+                let (region, offset, maps) = self.allocate_reachable(bytes.len())?;
+                self.enter_region(maps)?;
+                (region, offset)
+            } else {
+                (self.engine.allocate(Place::Device, bytes.len())?, 0)
+            };
+            self.integrity.set_mark(region.address() + offset as u64, block)?;
+            *memory = Some((region, offset));
         }
-        if let Some(region) = memory.as_ref() {
-            region.write(0, bytes)?;
+        if let Some((region, offset)) = memory.as_ref() {
+            region.write(*offset, bytes)?;
         }
         Ok(self.integrity.set_pending(pending)?)
     }
@@ -316,5 +334,21 @@ mod tests {
         assert_eq!(&back, b"hello");
         assert!(a.write(98, b"xyz").is_err());
         assert!(registered_regions(&v).is_empty());
+    }
+
+    #[test]
+    fn the_mark_is_in_memory_that_the_device_reaches() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.img");
+        std::fs::File::create(&path).unwrap().set_len(1 << 20).unwrap();
+        // QEMU's controller reaches memory of its own alone.
+        let drive = match Drive::open(&format!("qtest:{},ram=64M", path.display())) {
+            Ok(drive) => drive,
+            Err(e) => return assert!(e.to_string().contains("qemu-system-x86"), "{e}"),
+        };
+        let v = Volume::on(&Engine::cpu().unwrap(), [drive]).build().unwrap();
+        assert_eq!(v.path().landing, LandingPath::Direct);
+        v.store_array("a", &[1u64; 1000]).unwrap();
+        assert!(v.disk().integrity.is_pending().unwrap(), "no mark precedes the next write");
     }
 }
