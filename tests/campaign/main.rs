@@ -9,6 +9,7 @@
 #![cfg(all(feature = "cli", target_os = "linux"))]
 
 mod campaign;
+mod crashes;
 mod faults;
 mod program;
 mod random;
@@ -28,8 +29,11 @@ use std::time::{Duration, Instant};
 use warpbell::units::parse_duration;
 
 /// Every campaign, by name, in the order in which they run.
-const CAMPAIGNS: &[(&str, fn() -> Box<dyn Campaign>)] =
-    &[("faults", || Box::new(faults::Faults::new())), ("sequences", || Box::new(sequences::Sequences))];
+const CAMPAIGNS: &[(&str, fn() -> Box<dyn Campaign>)] = &[
+    ("faults", || Box::new(faults::Faults::new())),
+    ("sequences", || Box::new(sequences::Sequences)),
+    ("crashes", || Box::new(crashes::Crashes::new())),
+];
 
 /// Seeds whose runs are complete before the totals are written.
 const SEEDS_PER_JOB: u64 = 8;
