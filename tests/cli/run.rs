@@ -170,6 +170,17 @@ fn what_cannot_be_run_is_said_before_anything_runs() {
 }
 
 #[test]
+fn a_limit_of_file_sizes_that_is_too_low_for_the_heap_is_named() {
+    let script = format!(
+        "trap '' XFSZ; ulimit -f 100; exec {} bench shmem put_bw -e 8 -n 5 --engine cpu --threads 1",
+        tree::program().display()
+    );
+    let (code, err) = fails(&["-n", "2"], &script);
+    assert_eq!(code, 1);
+    assert!(err.contains("of shared memory: ") && err.contains("raise the limit of file sizes (ulimit -f)"), "{err}");
+}
+
+#[test]
 fn what_takes_too_long_is_ended() {
     let (code, err) = fails(&["-n", "2", "--timeout", "200ms"], "[ $WARPBELL_RANK = 0 ] || exec sleep 1000");
     assert_eq!((code, &*err), (124, "error: the ranks did not end within 200ms: rank 1 still ran and was ended\n"));

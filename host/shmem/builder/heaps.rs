@@ -114,7 +114,12 @@ impl Building<'_> {
         let near = if across { reach::one_host(peer_infos) } else { Ok(()) };
         let file = near.and_then(|()| {
             let made = (me == first && !alone).then(|| heap::file(length)).transpose();
-            made.map_err(|e| format!("cannot allocate {} of shared memory: {e}", Bytes(length as u64)))
+            made.map_err(|e| {
+                // Memory files are files to the system.
+                let limited = e.kind() == std::io::ErrorKind::FileTooLarge;
+                let next = if limited { "; raise the limit of file sizes (ulimit -f)" } else { "" };
+                format!("cannot allocate {} of shared memory: {e}{next}", Bytes(length as u64))
+            })
         });
         let own = match self.ranks.agree(file)? {
             Ok(own) => own,
