@@ -9,8 +9,13 @@
 #![cfg(all(feature = "cli", target_os = "linux"))]
 
 mod campaign;
+#[path = "../children/mod.rs"]
+mod children;
 mod crashes;
+mod family;
 mod faults;
+mod hostile;
+mod middle;
 mod program;
 mod random;
 mod sequences;
@@ -18,6 +23,7 @@ mod state;
 mod table;
 #[path = "../common/tree.rs"]
 mod tree;
+mod worlds;
 
 use campaign::{Campaign, Outcome, attempt};
 use clap::Parser;
@@ -33,6 +39,8 @@ const CAMPAIGNS: &[(&str, fn() -> Box<dyn Campaign>)] = &[
     ("faults", || Box::new(faults::Faults::new())),
     ("sequences", || Box::new(sequences::Sequences)),
     ("crashes", || Box::new(crashes::Crashes::new())),
+    ("worlds", || Box::new(worlds::Worlds)),
+    ("hostile", || Box::new(hostile::Hostile)),
 ];
 
 /// Seeds whose runs are complete before the totals are written.

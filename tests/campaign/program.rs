@@ -31,7 +31,7 @@ impl Ended {
         } else {
             return None;
         };
-        Some(format!("{what}\n{}", self.text()))
+        Some(format!("{what} after {:?}\n{}", self.took, self.text()))
     }
 
     /// Returns all that the program said.
@@ -61,16 +61,51 @@ pub fn command<'a>(args: impl IntoIterator<Item = &'a str>) -> Command {
 /// # Errors
 /// What was wrong: it could not be started, or did not end within the limit.
 pub fn run(command: &mut Command, limit: Duration) -> Result<Ended, String> {
-    let started = Instant::now();
-    let started_as = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let mut child = started_as.map_err(|e| format!("{command:?}: {e}"))?;
-    let readers = [reader(child.stdout.take()), reader(child.stderr.take())];
-    let status = await_end(&mut child, started + limit);
-    let [out, err] = readers.map(|reader| reader.join().unwrap_or_default());
-    let took = started.elapsed();
-    match status {
-        Some(status) => Ok(Ended { status, out, err, took }),
-        None => Err(format!("not over after {limit:?}: {command:?}\n{out}\n{err}")),
+    Running::start(command)?.end(limit)
+}
+
+/// A program that runs, and whose output is read. Killed when it is dropped.
+pub struct Running {
+    pub child: Child,
+    readers: Option<[std::thread::JoinHandle<String>; 2]>,
+    started: Instant,
+    name: String,
+}
+
+impl Running {
+    /// Starts a command.
+    ///
+    /// # Errors
+    /// The reason why it cannot be started.
+    pub fn start(command: &mut Command) -> Result<Self, String> {
+        let name = format!("{command:?}");
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = child.map_err(|e| format!("{name}: {e}"))?;
+        let readers = Some([reader(child.stdout.take()), reader(child.stderr.take())]);
+        Ok(Self { child, readers, started: Instant::now(), name })
+    }
+
+    /// Waits for the end, and kills what runs for longer than `limit` from now.
+    ///
+    /// # Errors
+    /// What it said, if it did not end within the limit.
+    pub fn end(mut self, limit: Duration) -> Result<Ended, String> {
+        let status = await_end(&mut self.child, Instant::now() + limit);
+        let readers = self.readers.take();
+        let [out, err] = readers.map_or_else(Default::default, |r| r.map(|r| r.join().unwrap_or_default()));
+        let took = self.started.elapsed();
+        match status {
+            Some(status) => Ok(Ended { status, out, err, took }),
+            None => Err(format!("not over after {limit:?}: {}\n{out}\n{err}", self.name)),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It has ended if this fails.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
