@@ -13,7 +13,7 @@ const TICK: Duration = Duration::from_millis(20);
 /// Bytes of each direction of a connection that are kept.
 const KEPT: usize = 16 << 10;
 
-/// What happens to a segment.
+/// Change of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spoil {
     /// One bit is flipped.
@@ -25,7 +25,7 @@ pub enum Spoil {
     Delay,
 }
 
-/// What happens to which segments.
+/// Changes, and the segments that they happen to.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     pub spoil: Spoil,

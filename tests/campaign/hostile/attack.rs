@@ -15,7 +15,7 @@ const OPEN: usize = 50;
 /// Time for what a busy machine does at once.
 const BUSY: Duration = Duration::from_secs(10);
 
-/// What a listener may use and say, as SECURITY.md has it.
+/// Limits of what a listener uses and says, as SECURITY.md has them.
 pub struct Bounds {
     /// Time of a stranger.
     pub time: Duration,

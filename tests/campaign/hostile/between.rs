@@ -1,7 +1,7 @@
 //! A man in the middle of connections: the ends get right data, or an error that says what is wrong.
 
 use super::nics::{self, Ended};
-use super::targets::{BUSY, Served, is_verified};
+use super::targets::{BUSY, Exported, is_verified};
 use crate::campaign::Outcome;
 use crate::family::{Family, start_world};
 use crate::middle::{Middle, Plan, Spoil};
@@ -17,7 +17,7 @@ pub enum Connection {
     Nics,
     /// Host and target of NVMe/TCP with digests.
     Digests,
-    /// The same without digests. TCP alone finds no change, and XXH3 of stored graphs finds those of what it covers.
+    /// As before, without digests. TCP alone finds no change, and XXH3 of stored graphs finds those of what it covers.
     NoDigests,
 }
 
@@ -87,19 +87,19 @@ fn adapters(plan: Plan, random: &mut Random) -> Outcome {
 
 fn target(plan: Plan, has_digests: bool, random: &mut Random) -> Outcome {
     let family = Family::new();
-    let served = Served::start(&family, false)?;
+    let exported = Exported::start(&family, false)?;
     // The connections are made within few segments; most of the others are data.
     let plan = Plan { after: random.below(120), ..plan };
     let middle = Middle::new(random.next(), Some(plan));
-    middle.lead_to(served.at);
+    middle.lead_to(exported.at);
     let digests = if has_digests { ",hdr_digest,data_digest" } else { "" };
     let options = format!("{digests},reconnect-delay=100ms,ctrl-loss-tmo=3s,keep-alive=1s");
-    let ended = run_command(&mut served.search(&family, middle.at, &options), BUSY);
-    // A good host on its own way is served all the same.
-    let after = run_command(&mut served.search(&family, served.at, digests), BUSY)?;
+    let ended = run_command(&mut exported.search(&family, middle.at, &options), BUSY);
+    // A good host on its own way is exported all the same.
+    let after = run_command(&mut exported.search(&family, exported.at, digests), BUSY)?;
     let spoiled = middle.spoiled();
     drop(middle);
-    served.end()?;
+    exported.end()?;
     let ended = ended.map_err(|e| format!("{plan:?}: {e}"))?;
     family.check_left(false)?;
     if let Some(what) = ended.disorder() {

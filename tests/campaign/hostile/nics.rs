@@ -84,13 +84,13 @@ impl QueuePair for DetouredPair {
     }
 }
 
-/// How a world of two PEs ended, all of whose data was right.
+/// End of a world of two PEs, all of whose data was right.
 pub struct Ended {
     /// Number of segments that the man in the middle spoiled.
     pub spoiled: u32,
     /// Error of a PE.
     pub error: Option<String>,
-    /// What the initiators of connections said.
+    /// Messages of the initiators of connections.
     heard: Vec<Vec<u8>>,
 }
 

@@ -1,4 +1,4 @@
-//! What a process uses, as the system knows it.
+//! Memory, threads and descriptors of a process, as the system knows them.
 
 use std::fs;
 

@@ -7,7 +7,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// What a stranger does.
+/// Behaviour of a stranger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behaviour {
     /// Arbitrary bytes, half of them behind the first of a good peer.
@@ -135,7 +135,7 @@ impl Place {
 /// A connection of a stranger.
 pub struct Stranger {
     socket: Socket,
-    /// What it has not said yet.
+    /// Bytes that it has not sent yet.
     rest: Vec<u8>,
     pub reply: Vec<u8>,
     pub is_closed: bool,
@@ -156,7 +156,7 @@ impl Stranger {
         let mut this = Self { socket, rest, reply: Vec::new(), is_closed: false };
         if behaviour != Behaviour::Slow {
             this.say(usize::MAX);
-            // What does not fit into the socket's buffer is left out.
+            // Bytes that do not fit into the socket's buffer are left out.
             this.rest.clear();
         }
         if behaviour == Behaviour::HalfClosed {

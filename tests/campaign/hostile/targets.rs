@@ -173,21 +173,21 @@ fn almost_a_rank(family: &Family, secret: &str, store: SocketAddr) -> Result<(),
     command.env("WARPBELL_RANK", "1").env("WARPBELL_SIZE", "2").env("WARPBELL_STORE", store.to_string());
     command.env("WARPBELL_SECRET", format!("{good}{changed}")).env("WARPBELL_TIMEOUT", "5s");
     let ended = run_command(&mut command, BUSY)?;
-    if !ended.is_refusal() || !ended.err.contains("secret") {
+    if !ended.reports_error() || !ended.err.contains("secret") {
         return Err(format!("a rank with another secret: {}\n{}", ended.status, ended.text()));
     }
     Ok(())
 }
 
 /// A target of NVMe over Fabrics.
-pub struct Served {
+pub struct Exported {
     running: Running,
     pub at: SocketAddr,
     metrics: SocketAddr,
     is_soft: bool,
 }
 
-impl Served {
+impl Exported {
     pub fn start(family: &Family, is_soft: bool) -> Result<Self, String> {
         let file = family.path("token");
         std::fs::write(&file, TOKEN).map_err(|e| format!("{}: {e}", file.display()))?;
@@ -244,42 +244,42 @@ fn ask(at: SocketAddr, path: &str, token: &str) -> String {
 
 /// Attacks a target, or its metrics, while a host works with it.
 fn serve(family: &Family, listener: Listener, behaviour: Behaviour, random: &mut Random) -> Result<(), String> {
-    let served = Served::start(family, listener == Listener::ServeSoft)?;
+    let exported = Exported::start(family, listener == Listener::ServeSoft)?;
     let bounds = listener.bounds();
     let middle = Middle::new(0, None);
-    middle.lead_to(served.at);
+    middle.lead_to(exported.at);
     let verify = |at: SocketAddr| {
-        let digests = if served.is_soft { "" } else { ",hdr_digest,data_digest" };
-        let ended = run_command(&mut served.search(family, at, digests), BUSY)?;
+        let digests = if exported.is_soft { "" } else { ",hdr_digest,data_digest" };
+        let ended = run_command(&mut exported.search(family, at, digests), BUSY)?;
         if is_verified(&ended) { Ok(()) } else { Err(format!("a host: {}\n{}", ended.status, ended.text())) }
     };
     verify(middle.at)?;
     let (place, heard) = if listener == Listener::Metrics {
         let nearly =
-            format!("GET /metrics HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {NEARLY}\r\n\r\n", served.metrics);
-        (Place::Tcp(served.metrics), vec![nearly.into_bytes()])
+            format!("GET /metrics HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {NEARLY}\r\n\r\n", exported.metrics);
+        (Place::Tcp(exported.metrics), vec![nearly.into_bytes()])
     } else {
-        (Place::Tcp(served.at), middle.heard())
+        (Place::Tcp(exported.at), middle.heard())
     };
     let over = AtomicBool::new(false);
     let (attacked, worked) = std::thread::scope(|s| {
         let work = s.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                verify(served.at)?;
+                verify(exported.at)?;
             }
             Ok::<_, String>(())
         });
-        let attacked = attack::run(served.running.child.id(), &place, behaviour, &heard, &bounds, random);
+        let attacked = attack::run(exported.running.child.id(), &place, behaviour, &heard, &bounds, random);
         over.store(true, Ordering::Relaxed);
         (attacked, work.join().unwrap_or_else(|_| Err("a panic".to_owned())))
     });
     let good = || {
-        let text = ask(served.metrics, "/metrics", TOKEN);
+        let text = ask(exported.metrics, "/metrics", TOKEN);
         let is_good = text.starts_with("HTTP/1.1 200") && text.contains("warpbell_");
         if is_good { Ok(()) } else { Err(format!("the metrics with the token: {text}")) }
     };
-    let all = attacked.and(worked).and_then(|()| verify(served.at)).and_then(|()| good());
-    let end = served.end();
+    let all = attacked.and(worked).and_then(|()| verify(exported.at)).and_then(|()| good());
+    let end = exported.end();
     all.map_err(|e| format!("{e}\n{}", end.as_ref().err().map_or("", String::as_str)))?;
     end
 }

@@ -1,4 +1,4 @@
-//! What happens to a world, and how it may end then.
+//! Faults of a world, and the ends that it may have then.
 
 use super::work::names_rank;
 use super::{BUSY, FAR, Fault, LONG, NEAR, Scenario};

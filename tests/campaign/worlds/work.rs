@@ -1,4 +1,4 @@
-//! What ranks do: work whose results they verify.
+//! Work of ranks, whose results they verify.
 
 use crate::program::Ended;
 use crate::random::Random;
