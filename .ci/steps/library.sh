@@ -4,6 +4,8 @@
 # All packages of the workspace, which turns on `parquet`; then fuzz targets.
 step_lint() {
   cargo clippy --locked --workspace --all-targets -- -D warnings
+  # No target of `cargo test` by itself.
+  cargo clippy --locked --test campaign -- -D warnings
   cargo clippy --locked --manifest-path fuzz/Cargo.toml --target-dir target -- -D warnings
 }
 
