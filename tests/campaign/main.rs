@@ -34,8 +34,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use warpbell::units::parse_duration;
 
-/// Every campaign, by name, in the order in which they run.
-const CAMPAIGNS: &[(&str, fn() -> Box<dyn Campaign>)] = &[
+/// A campaign's name, and the function that makes it.
+type Known = (&'static str, fn() -> Box<dyn Campaign>);
+
+/// Every campaign, in the order in which they run.
+const CAMPAIGNS: &[Known] = &[
     ("faults", || Box::new(faults::Faults::new())),
     ("sequences", || Box::new(sequences::Sequences)),
     ("crashes", || Box::new(crashes::Crashes::new())),

@@ -116,7 +116,7 @@ impl Scenario for Kv {
             let held = found.get(&number);
             // A call may evict the object that it replaces before it stores the new one.
             let is_replaced = self.touched[at.done..at.begun].iter().any(|keys| keys.contains(&number));
-            if !allowed.iter().any(|s| s.get(&number) == held) && !(held.is_none() && is_replaced) {
+            if !(allowed.iter().any(|s| s.get(&number) == held) || held.is_none() && is_replaced) {
                 return Err(format!("object {number} is {:?}, which it was not at {at:?}", held.map(Vec::len)));
             }
         }

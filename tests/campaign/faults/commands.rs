@@ -52,8 +52,11 @@ const MEASUREMENTS: [&[&str]; 4] = [
 /// Results of commands without faults, and images of stored volumes, made once.
 pub struct Work {
     results: Mutex<HashMap<String, Vec<u8>>>,
-    images: Mutex<HashMap<(usize, bool), Vec<Vec<u8>>>>,
+    images: Mutex<HashMap<(usize, bool), Images>>,
 }
+
+/// Files of the devices of a volume.
+type Images = Vec<Vec<u8>>;
 
 /// A command, without its deadline.
 pub struct Command {
@@ -165,31 +168,40 @@ impl Work {
         let files = |folder: &Path| (0..layout.devices()).map(|i| folder.join(format!("{i}.img"))).collect::<Vec<_>>();
         let key = (layout.devices(), matches!(layout, Layout::Copies(_)));
         let mut images = self.images.lock();
-        if !images.contains_key(&key) {
-            let made = program::folder_in_memory();
-            let paths = files(made.path());
-            let devices: Vec<String> = paths.iter().map(|p| format!("soft:{}", name(p))).collect();
-            for path in &paths {
-                fs::File::create(path).and_then(|f| f.set_len(1 << 20)).map_err(|e| e.to_string())?;
-            }
-            let rows = made.path().join("rows.npy");
-            fs::write(&rows, npy()).map_err(|e| e.to_string())?;
-            for words in [
-                &["graph", "import", GRAPH, "--name", "g", "--weights", "none"][..],
-                &["graph", "import", "kron:6", "--name", "h"],
-                &["table", "import", name(&rows), "--name", "rows"],
-            ] {
-                let of_volume = on(&devices, layout);
-                succeeds(words.iter().copied().chain(of_volume.iter().map(String::as_str)))?;
-            }
-            let read = paths.iter().map(fs::read).collect::<Result<Vec<_>, _>>();
-            images.insert(key, read.map_err(|e| e.to_string())?);
-        }
         let paths = files(folder);
-        for (path, bytes) in paths.iter().zip(&images[&key]) {
+        let image = match images.get(&key) {
+            Some(image) => image,
+            None => {
+                let image = Self::make(layout, files)?;
+                images.entry(key).or_insert(image)
+            }
+        };
+        for (path, bytes) in paths.iter().zip(image) {
             fs::write(path, bytes).map_err(|e| e.to_string())?;
         }
         Ok(paths.iter().map(|p| format!("soft:{}", name(p))).collect())
+    }
+
+    /// Makes the files of a volume.
+    fn make(layout: Layout, files: impl Fn(&Path) -> Vec<PathBuf>) -> Result<Images, String> {
+        let made = program::folder_in_memory();
+        let paths = files(made.path());
+        let devices: Vec<String> = paths.iter().map(|p| format!("soft:{}", name(p))).collect();
+        for path in &paths {
+            fs::File::create(path).and_then(|f| f.set_len(1 << 20)).map_err(|e| e.to_string())?;
+        }
+        let rows = made.path().join("rows.npy");
+        fs::write(&rows, npy()).map_err(|e| e.to_string())?;
+        for words in [
+            &["graph", "import", GRAPH, "--name", "g", "--weights", "none"][..],
+            &["graph", "import", "kron:6", "--name", "h"],
+            &["table", "import", name(&rows), "--name", "rows"],
+        ] {
+            let of_volume = on(&devices, layout);
+            succeeds(words.iter().copied().chain(of_volume.iter().map(String::as_str)))?;
+        }
+        let read = paths.iter().map(fs::read).collect::<Result<Vec<_>, _>>();
+        read.map_err(|e| e.to_string())
     }
 }
 
@@ -307,19 +319,23 @@ impl Command {
 /// Compares exported edges with those of the generator that the graph was imported from.
 fn check_edges(export: &Path, source: &str) -> Result<(), String> {
     static EXPECTED: Mutex<Option<HashMap<String, String>>> = Mutex::new(None);
-    let mut expected = EXPECTED.lock();
-    let known = expected.get_or_insert_with(HashMap::new);
-    if !known.contains_key(source) {
+    let mut all = EXPECTED.lock();
+    let known = all.get_or_insert_with(HashMap::new);
+    let expected = if let Some(edges) = known.get(source) {
+        edges.clone()
+    } else {
         let folder = program::folder_in_memory();
         let (device, out) = (format!("soft:{}", name(&folder.path().join("d"))), folder.path().join("out.el"));
         succeeds(["graph", "import", source, "--name", "x", "--weights", "none", "--device", &device])?;
         succeeds(["graph", "export", "x", "--device", &device, "--out", name(&out)])?;
-        known.insert(source.to_owned(), fs::read_to_string(&out).map_err(|e| e.to_string())?);
-    }
+        let edges = fs::read_to_string(&out).map_err(|e| e.to_string())?;
+        known.insert(source.to_owned(), edges.clone());
+        edges
+    };
     let got = fs::read_to_string(export).map_err(|e| e.to_string())?;
     // The first lines may name the graph and its device.
     let edges = |text: &str| text.lines().filter(|l| !l.starts_with('#')).map(str::to_owned).collect::<Vec<_>>();
-    if edges(&got) == edges(&known[source]) {
+    if edges(&got) == edges(&expected) {
         Ok(())
     } else {
         Err(format!("{} has other edges than {source}", export.display()))
