@@ -14,13 +14,15 @@ readonly MIRI_TESTS=(memory::copy memory::mapping::syscalls memory::mapping::tes
 readonly MIRI_SKIPPED=(a_file_is_mapped_shared the_machines_own_calls_answer_errors gdrdrvs_handles_are_pages)
 readonly MIRI_LIMIT_S=3600
 
-# Time for each campaign every day, and in `.ci/run long`.
-readonly CAMPAIGN_TIME=20s LONG_CAMPAIGN_TIME=${WARPBELL_CAMPAIGN_TIME:-20m}
+# First runs of each campaign, every day the same: two minutes on two processors. Time for each in `.ci/run long`.
+readonly CAMPAIGN_RUNS=(faults:80 sequences:40 crashes:256 worlds:12 hostile:8) LONG_CAMPAIGN_TIME=${WARPBELL_CAMPAIGN_TIME:-20m}
 
-# The first runs of each campaign, the same ones every day.
 step_campaign() {
-  shown "cargo test --locked --test campaign -- --time $CAMPAIGN_TIME"
-  grep -qE "^campaign: [1-9].* 0 wrong" target/ci/last.txt || die "no campaign ran"
+  local runs
+  for runs in "${CAMPAIGN_RUNS[@]}"; do
+    shown "cargo test --locked --test campaign -- ${runs%:*} --runs ${runs#*:}"
+    grep -qE "^campaign: ${runs#*:} runs.* 0 wrong" target/ci/last.txt || die "not all runs of campaign \`${runs%:*}\` were made"
+  done
 }
 
 # More of them, behind those of the last time: target/ci/campaign.json has the totals.

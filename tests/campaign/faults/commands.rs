@@ -117,7 +117,7 @@ impl Work {
             }
             (true, 4) => add(&mut args, &["graph", "verify", "g"]),
             (true, 5) => add(&mut args, &["graph", "delete", named(random)]),
-            (true, 6 | 7) => add(&mut args, &["graph", "import", "kron:7", "--name", named(random)]),
+            (true, 6 | 7) => add(&mut args, &["graph", "import", "kron:7", "--name", "i"]),
             (true, 8) => {
                 let rows = folder.join("rows.npy");
                 fs::write(&rows, npy()).map_err(|e| e.to_string())?;

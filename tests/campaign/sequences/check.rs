@@ -43,16 +43,26 @@ impl Sequence {
         }
     }
 
+    /// Returns true for the error of copies that went on without each other, if one was put back.
+    fn may_refuse(&self, e: &StorageError) -> bool {
+        let is_diverged = matches!(e, StorageError::Manifest { source: ManifestError::Diverged { .. }, .. });
+        is_diverged && self.devices.iter().any(|d| d.went_back)
+    }
+
     /// Opens the volume without faults. What a copy holds must be there, and no copy in use may lack anything.
     pub(super) fn check(&mut self, engine: &Engine) {
         let is_held = self.is_held();
         let v = match self.open_all(engine, &[]) {
             Ok(v) => v,
+            Err(e) if self.may_refuse(&e) => return,
             Err(e) if is_held => self.fail(&format!("the volume does not open: {e}")),
             Err(_) => return,
         };
         let by_kernels = self.random.once_in(3);
         let (mut fits, mut outcome) = self.compare(&v, by_kernels);
+        if outcome.as_ref().is_err_and(|e| self.may_refuse(e)) {
+            return;
+        }
         if let (Err(e), true, true) = (&outcome, is_held, self.devices.iter().any(|d| d.is_damaged)) {
             // Reads of the host take no other copy where the data is damaged; a repair does.
             self.steps.push(format!("repaired because of: {e}"));
@@ -99,7 +109,14 @@ impl Sequence {
         if !self.is_held() || is_foreign || self.allowed.len() > 1 || self.allowed[0] == State::new() {
             return;
         }
-        let v = self.open_all(engine, &[]).unwrap_or_else(|e| self.fail(&format!("the volume does not open: {e}")));
+        let v = match self.open_all(engine, &[]) {
+            Ok(v) => v,
+            Err(e) if self.may_refuse(&e) => return,
+            Err(e) => self.fail(&format!("the volume does not open: {e}")),
+        };
+        if v.manifest().is_err_and(|e| self.may_refuse(&e)) {
+            return;
+        }
         let found = v.verify(true).unwrap_or_else(|e| self.fail(&format!("repair: {e}")));
         let lost = lost(&v);
         if !found.is_intact() || !lost.is_empty() {

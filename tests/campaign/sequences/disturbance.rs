@@ -99,6 +99,7 @@ impl Sequence {
         fs::write(&self.paths[device], bytes).unwrap();
         self.damage(device, false);
         self.devices[device].is_foreign = stores != self.stores;
+        self.devices[device].went_back = what == "old";
         self.steps.push(format!("an {what} device in place of {device}"));
     }
 

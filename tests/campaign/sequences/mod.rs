@@ -94,6 +94,8 @@ struct Device {
     damaged_heads: u32,
     /// It may hold a volume that was stored before the present one. A repair does not overwrite data of others.
     is_foreign: bool,
+    /// It was put back to what it held some steps ago. If the copies went on without each other since, they are refused together.
+    went_back: bool,
 }
 
 impl Device {
