@@ -241,7 +241,7 @@ pub const CACHE: &[Mutation] = &[
     Mutation {
         name: "lets go of a page before it is used",
         scene: "one frame, readers and writers",
-        found: "a pinned page is not what was stored last",
+        found: "a frame is filled while thread 1 has its page pinned",
         edits: &[
             cache(
                 "    if (ended && w.status == WB_DONE) use(",
