@@ -127,23 +127,13 @@ impl Work {
             (true, 10) => add(&mut args, &["volume", "verify"]),
             (true, _) => add(&mut args, &["volume", "verify", "--repair"]),
         }
+        let plain = volume.clone().unwrap_or_else(|| vec!["soft:mem".to_owned(); layout.devices()]);
+        let with_fault =
+            |(i, spec): (usize, &String)| format!("{spec}{}", if i == faulty { plan.options() } else { "" });
+        let options = on(&plain.iter().enumerate().map(with_fault).collect::<Vec<_>>(), layout);
+        // `volume` takes devices without an option's name.
         let is_volume = args[0] == "volume";
-        for device in 0..layout.devices() {
-            let plain = volume.as_ref().map_or_else(|| "soft:mem".to_owned(), |v| v[device].clone());
-            let spec = if device == faulty { format!("{plain}{}", plan.options()) } else { plain };
-            if !is_volume {
-                args.push("--device".to_owned());
-            }
-            args.push(spec);
-        }
-        if matches!(layout, Layout::Copies(_)) {
-            args.push("--replicate".to_owned());
-        } else if layout.devices() > 1 {
-            add(&mut args, &["--stripe-chunk", "8k"]);
-        }
-        if matches!(layout, Layout::Copies(_)) && args[0] != "volume" {
-            add(&mut args, &["--stripe-chunk", "8k"]);
-        }
+        args.extend(options.into_iter().filter(|word| !is_volume || word != "--device"));
         Ok(Command { args, expects, volume, is_silent: plan.is_silent })
     }
 
