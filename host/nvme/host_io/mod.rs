@@ -504,7 +504,7 @@ impl<'a> HostQueue<'a> {
     fn abort_late(&mut self) -> Result<(), NvmeError> {
         for slot in 0..self.slots.len() {
             if let Slot::InFlight { entry, started, limit, asked: None } = self.slots[slot]
-                && started.elapsed() > self.limit_now(limit)
+                && started.elapsed() >= self.limit_now(limit)
             {
                 self.slots[slot] = Slot::InFlight { entry, started, limit, asked: Some(Instant::now()) };
                 self.controller().abort(self.id, entry.cid())?;
